@@ -1,0 +1,70 @@
+"""Faults of a spec: each names its field, the value it has and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+
+class Fault(BaseModel):
+    """One thing in a spec that cannot work."""
+
+    model_config = ConfigDict(frozen=True)
+
+    field: str = Field(description="Dotted name, as in `engine.page_size`; empty for the spec as a whole.")
+    value: JsonValue = Field(default=None, description="What was given.")
+    message: str = Field(description="What is wrong with it, and what is allowed.")
+
+    def __str__(self) -> str:
+        return f"{self.field or 'spec'} = {self.value!r}: {self.message}"
+
+
+class InvalidSpec(ValueError):
+    """A spec that cannot work, with every fault that was found."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("; ".join(map(str, faults)))
+        self.faults = tuple(faults)
+
+
+def faults_of(error: ValidationError, model: type[BaseModel], prefix: str = "") -> list[Fault]:
+    """The faults in a failed validation of `model`; `prefix` is put before each field, as in `load.options`."""
+    return list(_faults(error, model, prefix))
+
+
+def _faults(error: ValidationError, model: type[BaseModel], prefix: str) -> Iterator[Fault]:
+    for detail in error.errors(include_url=False):
+        location = detail["loc"]
+        message = detail["msg"].removeprefix("Value error, ")
+        if detail["type"] == "extra_forbidden":
+            known = _fields_beside(model, location)
+            message = f"unknown field; allowed: {', '.join(known)}" if known else "unknown field; none is allowed here"
+        path = ".".join(str(part) for part in ([prefix] if prefix else []) + list(location))
+        yield Fault(field=path, value=_json_value(detail["input"]), message=message)
+
+
+def _fields_beside(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """Names of the fields that may stand where `location` points to."""
+    for part in location[:-1]:
+        annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
+        inner = next((kind for kind in (annotation, *get_args(annotation)) if _is_model(kind)), None)
+        if inner is None:
+            return []
+        model = inner
+    return list(model.model_fields)
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _json_value(value: Any) -> JsonValue:
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _json_value(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_value(inner) for inner in value]
+    return repr(value)

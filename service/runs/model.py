@@ -1,0 +1,193 @@
+"""What a run is and what it found: values only, as the API, the store and `report.json` show them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, computed_field
+
+from service.plugin.settings import Allocator, Profile
+from service.runs.spec import RunSpec
+
+SUCCESSFUL_OUTCOME = "done"
+CANCELLED_OUTCOME = "cancelled"  # given up by the driver itself, when a run ends: no fault of the engine
+
+
+class RunStatus(str, enum.Enum):
+    """Where a run is in its life; `service.runs.lifecycle` says which step may follow which."""
+
+    CREATED = "created"  # accepted, waiting for its turn
+    LAUNCHING = "launching"  # the engine is starting
+    RUNNING = "running"  # load is on the engine
+    DRAINING = "draining"  # no new load; open requests end, the engine stops
+    FINISHED = "finished"  # it has a verdict on what was measured, a crash included
+    FAILED_TO_START = "failed_to_start"  # the engine never became ready
+    CANCELLED = "cancelled"  # somebody asked for it to stop
+    INTERRUPTED = "interrupted"  # the controller stopped
+
+    @property
+    def ended(self) -> bool:
+        return self in _ENDED
+
+
+_ENDED = frozenset({RunStatus.FINISHED, RunStatus.FAILED_TO_START, RunStatus.CANCELLED, RunStatus.INTERRUPTED})
+
+
+class Verdict(str, enum.Enum):
+    """What a run has shown."""
+
+    PASS = "pass"  # the pool was driven to exhaustion often enough, and no threshold was broken
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"  # the edge was not reached often enough: nothing is shown
+
+
+class Shape(BaseModel):
+    """Base of the values here: immutable. Keys that a newer version wrote are passed over when read back."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Percentiles(Shape):
+    """A distribution of times, in milliseconds."""
+
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+class Latencies(Shape):
+    """Latencies of the requests that ended well, in milliseconds."""
+
+    ttft_ms: Percentiles = Field(description="From sending a request to its first token.")
+    e2e_ms: Percentiles = Field(description="From sending a request to its end.")
+
+
+class Measures(Shape):
+    """What was measured under load; a share is of decode steps, from 0 to 1."""
+
+    decode_steps: int = Field(default=0, description="Decode steps.")
+    crossing_steps: int = Field(default=0, description="Decode steps in which at least one row needed a new page.")
+    tight_steps: int = Field(default=0, description="Crossing steps that needed exactly as many pages as were free.")
+    clamped_steps: int = Field(default=0, description="Crossing steps in which the clamp changed an index.")
+    critical_steps: int = Field(default=0, description="Tight and clamped: without the clamp, out of bounds.")
+    extends: int = Field(default=0, description="Prefill batches.")
+    retracted: int = Field(default=0, description="Requests that the scheduler retracted for lack of pages.")
+    shortfalls: int = Field(default=0, description="Decode steps for which the allocator had too few pages.")
+    surplus: dict[str, int] = Field(default_factory=dict, description="Crossing steps by free pages minus need.")
+    requests: dict[str, int] = Field(default_factory=dict, description="Requests by outcome; only `done` is success.")
+    latencies: Latencies | None = Field(default=None, description="Latencies of requests that ended well.")
+    crashes: int = Field(default=0, description="Crashes of the engine.")
+    seconds_under_load: float = Field(default=0.0, description="Seconds from the first request to the last.")
+    ready_to_first_critical_seconds: float | None = Field(
+        default=None, description="From the engine's readiness to its first critical step, by the recorder's clock."
+    )
+
+    @computed_field(description="Tight steps with no row behind the last needing one.")  # type: ignore[prop-decorator]
+    @property
+    def tight_not_critical_steps(self) -> int:
+        return self.tight_steps - self.critical_steps
+
+    @computed_field(description="Crossing steps, of decode steps.")  # type: ignore[prop-decorator]
+    @property
+    def crossing_share(self) -> float:
+        return self._share(self.crossing_steps)
+
+    @computed_field(description="Tight steps, of decode steps.")  # type: ignore[prop-decorator]
+    @property
+    def tight_share(self) -> float:
+        return self._share(self.tight_steps)
+
+    @computed_field(description="Critical steps, of decode steps.")  # type: ignore[prop-decorator]
+    @property
+    def critical_share(self) -> float:
+        return self._share(self.critical_steps)
+
+    @computed_field(description="Requests that neither ended well nor were cancelled.")  # type: ignore[prop-decorator]
+    @property
+    def failed_requests(self) -> int:
+        excused = (SUCCESSFUL_OUTCOME, CANCELLED_OUTCOME)
+        return sum(count for outcome, count in self.requests.items() if outcome not in excused)
+
+    @computed_field(description="Fewest pages left over by a crossing step.")  # type: ignore[prop-decorator]
+    @property
+    def closest_over(self) -> int | None:
+        return min((over for over in map(int, self.surplus) if over > 0), default=None)
+
+    @computed_field(description="Fewest pages that a crossing step was short of.")  # type: ignore[prop-decorator]
+    @property
+    def closest_under(self) -> int | None:
+        return min((-over for over in map(int, self.surplus) if over < 0), default=None)
+
+    def _share(self, steps: int) -> float:
+        return steps / self.decode_steps if self.decode_steps else 0.0
+
+
+class Crash(Shape):
+    """One death, hang or silence of the engine, and what is left to look at."""
+
+    kind: str = Field(description="A kind of `service.engine.crash.CrashKind`.")
+    reason: str = Field(description="The line of evidence that decided the kind.")
+    at: datetime = Field(description="When it happened, UTC.")
+    step: int | None = Field(default=None, description="The last decode step that the recorder saw.")
+    seconds_after_ready: float | None = Field(default=None, description="From the engine's readiness to that step.")
+    noticed_after_seconds: float | None = Field(default=None, description="From the fact to its being noticed.")
+    evidence: Mapping[str, str] = Field(
+        default_factory=dict, description="Files by what they hold (log, flight, steps, plan), in the run's folder."
+    )
+
+
+class EngineInfo(Shape):
+    """The engine that ran."""
+
+    name: str
+    profile: Profile
+    sglang_version: str
+    allocator: Allocator
+    arguments: tuple[str, ...] = Field(description="The full argument list, in order.")
+    clamp: bool | None = Field(default=None, description="Whether the installed allocator has the clamp.")
+    device: str | None = Field(default=None, description="The NPU's name, where there is one.")
+
+
+class Progress(Shape):
+    """How a run stands while it runs."""
+
+    status: RunStatus
+    elapsed_seconds: float = Field(description="Seconds of load so far.")
+    total_seconds: float = Field(description="Seconds of load that were asked for.")
+    pool_pages: int
+    free_pages: int | None = Field(default=None, description="Free pages before the last decode step's allocation.")
+    measures: Measures = Field(default_factory=Measures)
+
+
+class RunResult(Shape):
+    """What an executor gives back. The verdict is not its business."""
+
+    status: RunStatus = Field(description="finished, failed_to_start, cancelled or interrupted.")
+    detail: str | None = Field(default=None, description="Why it did not finish, the end of the log included.")
+    engine: EngineInfo | None = None
+    ready_at: datetime | None = Field(default=None, description="When the engine was ready, UTC.")
+    measures: Measures = Field(default_factory=Measures)
+    crashes: tuple[Crash, ...] = ()
+
+
+class Run(Shape):
+    """One engine under one scenario for a time."""
+
+    id: str
+    status: RunStatus = RunStatus.CREATED
+    detail: str | None = Field(default=None, description="More about the status, where there is more to say.")
+    verdict: Verdict | None = Field(default=None, description="Set when the run has ended.")
+    reasons: tuple[str, ...] = Field(default=(), description="Why the verdict is what it is.")
+    spec: RunSpec = Field(description="What was asked for; the seed that was drawn stands in it.")
+    folder: Path = Field(description="Where its files are.")
+    created_at: datetime
+    started_at: datetime | None = None
+    ready_at: datetime | None = None
+    finished_at: datetime | None = None
+    engine: EngineInfo | None = None
+    measures: Measures = Field(default_factory=Measures)
+    crashes: tuple[Crash, ...] = ()

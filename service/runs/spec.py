@@ -1,0 +1,133 @@
+"""The run spec: the same in YAML (`lastpage soak -f`) and in JSON (`POST /v1/runs`). `{}` is the default soak."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
+
+from service.plugin.settings import Allocator
+from service.runs.duration import Duration
+from service.runs.faults import Fault, InvalidSpec, faults_of
+from service.runs.thresholds import DEFAULT_THRESHOLDS, effective_thresholds
+
+MAX_SEED = 2**32 - 1
+_LONGEST = 30 * 86400
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class EngineSpec(_Section):
+    """Which engine to launch, and with which pool."""
+
+    name: str | None = Field(
+        default=None, min_length=1, description="A registered engine (`lastpage engine list`); absent: the default one."
+    )
+    allocator: Allocator = Field(
+        default=Allocator.INSTALLED,
+        description="`installed`: SGLang's own page allocator, untouched; `patched`: with the clamp guaranteed; "
+        "`unpatched`: with the clamp removed, to show that its absence would have been caught.",
+    )
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Folder of a model, with its config.json; absent: a tiny model that the project writes itself.",
+    )
+    page_size: int = Field(default=128, ge=2, le=4096, description="Tokens a page.")
+    pool_pages: int = Field(default=32, ge=2, le=1_000_000, description="Pages in the pool.")
+    args: tuple[str, ...] = Field(
+        default=(), description="More SGLang arguments, as on its command line, except those the controller owns."
+    )
+    port: int | None = Field(
+        default=None, ge=1, le=65535, description="Port of the engine on 127.0.0.1; absent: a free one."
+    )
+
+    @field_validator("args", mode="before")
+    @classmethod
+    def _numbers_are_words(cls, value: Any) -> Any:
+        """YAML reads the 4 in `[--tp, 4]` as a number."""
+        if not isinstance(value, (list, tuple)):
+            return value
+        return [str(word) if isinstance(word, (int, float)) and not isinstance(word, bool) else word for word in value]
+
+
+class LoadSpec(_Section):
+    """How load is made, and for how long."""
+
+    scenario: str = Field(default="tight", min_length=1, description="A scenario (`lastpage scenarios`).")
+    duration: Annotated[Duration, Field(gt=0, le=_LONGEST)] = Field(
+        default=60.0, description="Time under load: seconds, or a text such as 90s, 5m, 1h30m."
+    )
+    seed: int | None = Field(
+        default=None, ge=0, le=MAX_SEED, description="Seed of the load; absent: drawn at random, and recorded."
+    )
+    options: dict[str, JsonValue] = Field(default_factory=dict, description="The scenario's own options.")
+
+
+class RunSpec(_Section):
+    """What to run. Every key has a default."""
+
+    name: str | None = Field(default=None, min_length=1, max_length=120, description="A name for people.")
+    labels: dict[str, str] = Field(default_factory=dict, max_length=32, description="Labels for people and tools.")
+    engine: EngineSpec = Field(default_factory=EngineSpec)
+    load: LoadSpec = Field(default_factory=LoadSpec)
+    thresholds: tuple[str, ...] = Field(
+        default=DEFAULT_THRESHOLDS,
+        description="Bounds on measures, as in `critical_steps >= 1000`. A default stays in force until a threshold "
+        "on the same measure replaces it.",
+    )
+
+    @field_validator("thresholds")
+    @classmethod
+    def _keep_defaults(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(str, effective_thresholds(value)))
+
+
+def parse_spec(data: Any) -> RunSpec:
+    """A spec from parsed YAML or JSON; None is the empty spec.
+
+    Raises:
+        InvalidSpec: with every fault.
+    """
+    try:
+        return RunSpec.model_validate({} if data is None else data)
+    except ValidationError as error:
+        raise InvalidSpec(faults_of(error, RunSpec)) from error
+
+
+def load_yaml(path: Path) -> Any:
+    """The contents of a YAML (or JSON) spec file.
+
+    Raises:
+        InvalidSpec: it cannot be read, is not YAML, or has a key twice.
+    """
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidSpec([Fault(field="", value=str(path), message=f"cannot be read as YAML: {error}")]) from error
+
+
+def dump_yaml(spec: RunSpec) -> str:
+    """A spec file's text, from which `load_yaml` and `parse_spec` make the same spec again."""
+    return yaml.safe_dump(spec.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """PyYAML takes the last of two equal keys in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    "while reading a mapping", node.start_mark, f"found the key {key!r} twice", key_node.start_mark
+                )
+            if isinstance(key, Hashable):
+                seen.add(key)
+        return super().construct_mapping(node, deep)

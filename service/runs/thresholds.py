@@ -1,0 +1,115 @@
+"""Thresholds as data: bounds on measures, written as `critical_steps >= 100`. Pure."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+DEFAULT_MIN_CRITICAL = 100
+DEFAULT_THRESHOLDS = ("crashes == 0", "failed_requests == 0", f"critical_steps >= {DEFAULT_MIN_CRITICAL}")
+
+_PROOF_MEASURES = frozenset({"tight_steps", "critical_steps", "tight_share", "critical_share"})
+"""Measures that show that the pool was exactly exhausted."""
+
+_EDGE_MEASURES = _PROOF_MEASURES | {
+    "decode_steps",
+    "crossing_steps",
+    "clamped_steps",
+    "tight_not_critical_steps",
+    "crossing_share",
+}
+"""Measures of how often the edge was reached: to miss a threshold on one of them shows nothing about the engine."""
+
+_OTHER_MEASURES = frozenset(
+    {
+        "crashes",
+        "failed_requests",
+        "retracted",
+        "extends",
+        "shortfalls",
+        "seconds_under_load",
+        "ready_to_first_critical_seconds",
+    }
+)
+MEASURES = _EDGE_MEASURES | _OTHER_MEASURES
+_DOTTED = re.compile(r"requests\.[a-z_]+|latencies\.(ttft|e2e)_ms\.(p50|p90|p99|max)")
+
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_EXPRESSION = re.compile(r"\s*([a-z0-9_.]+)\s*(==|!=|>=|<=|>|<)\s*(-?\d+(?:\.\d+)?)\s*(%?)\s*")
+
+
+class InvalidThreshold(ValueError):
+    """A text that is no threshold."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A bound on one measure, such as `critical_steps >= 100`."""
+
+    measure: str
+    comparison: str
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str) -> Threshold:
+        """Read an expression; a bound may be a percentage, as in `critical_share >= 80%`.
+
+        Raises:
+            InvalidThreshold: what is wrong and what is allowed.
+        """
+        match = _EXPRESSION.fullmatch(text)
+        if match is None:
+            raise InvalidThreshold(
+                f"{text!r} is no threshold; write MEASURE COMPARISON NUMBER, as in 'critical_steps >= {DEFAULT_MIN_CRITICAL}', "
+                f"with one of {' '.join(_COMPARISONS)}"
+            )
+        measure, comparison, number, percent = match.groups()
+        if measure not in MEASURES and not _DOTTED.fullmatch(measure):
+            raise InvalidThreshold(
+                f"unknown measure {measure!r} in {text!r}; allowed: {', '.join(sorted(MEASURES))}, requests.OUTCOME, "
+                "latencies.{ttft,e2e}_ms.{p50,p90,p99,max}"
+            )
+        return cls(measure, comparison, float(number) / (100 if percent else 1))
+
+    def __str__(self) -> str:
+        return f"{self.measure} {self.comparison} {self.bound:.12g}"
+
+    @property
+    def is_edge(self) -> bool:
+        """Whether it asks how often the edge was reached, rather than how the engine behaved there."""
+        return self.measure in _EDGE_MEASURES
+
+    @property
+    def demands_proof(self) -> bool:
+        """Whether a run that never exhausted the pool breaks it."""
+        return self.measure in _PROOF_MEASURES and not self.holds(0)
+
+    def holds(self, value: float) -> bool:
+        return _COMPARISONS[self.comparison](value, self.bound)
+
+
+def effective_thresholds(texts: Iterable[str]) -> list[Threshold]:
+    """The thresholds of a run: those given, and the default ones on measures that none of those is about.
+
+    Raises:
+        InvalidThreshold: one cannot be read, or together they would let a run pass that never exhausted the pool.
+    """
+    given = [Threshold.parse(text) for text in texts]
+    measures = {threshold.measure for threshold in given}
+    defaults = [Threshold.parse(text) for text in DEFAULT_THRESHOLDS]
+    thresholds = [threshold for threshold in defaults if threshold.measure not in measures] + given
+    if not any(threshold.demands_proof for threshold in thresholds):
+        raise InvalidThreshold(
+            "no threshold is left that a run breaks which never exhausts the pool; "
+            f"keep a lower bound above 0 on one of {', '.join(sorted(_PROOF_MEASURES))}"
+        )
+    return thresholds

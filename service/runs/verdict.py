@@ -1,0 +1,65 @@
+"""The verdict: what measures show, held against thresholds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from service.runs.model import Measures, RunStatus, Verdict
+from service.runs.thresholds import Threshold
+
+_CUT_SHORT = {
+    RunStatus.FAILED_TO_START: "the engine did not start",
+    RunStatus.CANCELLED: "the run was cancelled before its time",
+    RunStatus.INTERRUPTED: "the run was interrupted before its time",
+}
+
+
+class Judgement(NamedTuple):
+    """A verdict, and why: broken thresholds, failures first, or what was shown when none is broken."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+
+
+def judge(measures: Measures, thresholds: Sequence[Threshold], status: RunStatus = RunStatus.FINISHED) -> Judgement:
+    """Hold measures against thresholds.
+
+    A broken threshold fails the run, except that one on how often the edge was reached, or on something that was not
+    measured, leaves it inconclusive. A run that did not come to its end can fail, but never pass.
+
+    Args:
+        status: how the run ended.
+    """
+    values = measures.model_dump()
+    failures: list[str] = []
+    doubts: list[str] = [_CUT_SHORT[status]] if status in _CUT_SHORT else []
+    for threshold in thresholds:
+        value = _look_up(values, threshold.measure)
+        if value is None:
+            doubts.append(f"{threshold.measure} was not measured, expected {threshold.comparison} {threshold.bound:g}")
+        elif not threshold.holds(value):
+            reason = f"{threshold.measure} is {value:.6g}, expected {threshold.comparison} {threshold.bound:.12g}"
+            (doubts if threshold.is_edge else failures).append(reason)
+    if failures:
+        return Judgement(Verdict.FAIL, (*failures, *doubts))
+    if doubts:
+        return Judgement(Verdict.INCONCLUSIVE, tuple(doubts))
+    return Judgement(Verdict.PASS, (_shown(measures),))
+
+
+def _shown(measures: Measures) -> str:
+    return (
+        f"the pool was driven exactly to exhaustion in {measures.critical_steps:,} critical steps, "
+        f"{measures.critical_share:.1%} of {measures.decode_steps:,} decode steps, and no threshold was broken"
+    )
+
+
+def _look_up(measures: Mapping[str, Any], dotted: str) -> float | None:
+    """A measure by its dotted name; requests of an outcome that never happened are 0, anything else absent is None."""
+    value: Any = measures
+    for name in dotted.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    if value is None and dotted.startswith("requests."):
+        return 0.0
+    return None if value is None else float(value)
