@@ -69,8 +69,8 @@ class Threshold:
         match = _EXPRESSION.fullmatch(text)
         if match is None:
             raise InvalidThreshold(
-                f"{text!r} is no threshold; write MEASURE COMPARISON NUMBER, as in 'critical_steps >= {DEFAULT_MIN_CRITICAL}', "
-                f"with one of {' '.join(_COMPARISONS)}"
+                f"{text!r} is no threshold; write MEASURE COMPARISON NUMBER, as in "
+                f"'critical_steps >= {DEFAULT_MIN_CRITICAL}', with one of {' '.join(_COMPARISONS)}"
             )
         measure, comparison, number, percent = match.groups()
         if measure not in MEASURES and not _DOTTED.fullmatch(measure):
