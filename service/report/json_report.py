@@ -1,0 +1,59 @@
+"""`report.json`: everything a run has shown, for programs and for the record."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from service.runs.folder import REPORT_FILE, write_atomically
+from service.runs.model import Run
+
+SCHEMA_VERSION = 1
+"""Grows when a key is renamed, removed or changes its meaning; new keys may appear without that."""
+
+
+def build_report(run: Run) -> dict[str, Any]:
+    """The report of a run, ready for JSON. Times are ISO 8601, UTC."""
+    values = run.model_dump(mode="json")
+    spec = values["spec"]
+    engine = values["engine"] or {
+        "name": spec["engine"]["name"],
+        "profile": None,
+        "sglang_version": None,
+        "allocator": spec["engine"]["allocator"],
+        "arguments": [],
+    }
+    return {
+        "schema": SCHEMA_VERSION,
+        "lastpage_version": lastpage_version(),
+        "id": run.id,
+        "status": values["status"],
+        "detail": values["detail"],
+        "verdict": values["verdict"],
+        "reasons": values["reasons"],
+        "measures": values["measures"],
+        "crashes": values["crashes"],
+        "engine": engine,
+        "load": {key: value for key, value in spec["load"].items() if key != "seed"},
+        "seed": spec["load"]["seed"],
+        "times": {key: values[key] for key in ("created_at", "started_at", "ready_at", "finished_at")},
+        "spec": spec,
+    }
+
+
+def write_report(run: Run) -> None:
+    """Write `report.json` into the run's folder, atomically.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    write_atomically(run.folder / REPORT_FILE, json.dumps(build_report(run), indent=2, ensure_ascii=False) + "\n")
+
+
+def lastpage_version() -> str:
+    """The installed version of lastpage."""
+    try:
+        return version("lastpage")
+    except PackageNotFoundError:
+        return "unknown"

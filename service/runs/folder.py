@@ -1,0 +1,47 @@
+"""The folder of a run, and the files that the controller itself puts there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from datetime import datetime
+from pathlib import Path
+
+from service.runs.spec import RunSpec, dump_yaml
+
+SPEC_FILE = "spec.yaml"
+REPORT_FILE = "report.json"
+
+
+def new_run_id(at: datetime) -> str:
+    """An id that sorts by time and is not met twice, such as `20261130-031522-3f9a2c`."""
+    return f"{at:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def prepare_folder(folder: Path, spec: RunSpec) -> None:
+    """Make a run's folder, with its spec. An earlier report there would speak for this run if it dies: it is removed.
+
+    Raises:
+        OSError: the folder cannot be made or written to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / REPORT_FILE).unlink(missing_ok=True)
+    write_atomically(folder / SPEC_FILE, dump_yaml(spec))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that whoever reads it finds the old text or the new one, never a part.
+
+    Raises:
+        OSError: it cannot be written; the old file is then untouched.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,115 @@
+"""A run that has not ended yet: every change of it is stored, then announced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+
+import anyio
+import anyio.to_thread
+
+from service.report.json_report import write_report
+from service.runs.events import EventLog, EventType, RunEvent
+from service.runs.lifecycle import advance
+from service.runs.model import Crash, EngineInfo, Measures, Progress, Run, RunResult, RunStatus
+from service.runs.thresholds import Threshold
+from service.runs.verdict import judge
+from service.store.base import RunStore
+
+Listener = Callable[[RunEvent], None]
+"""Called with each event after it was announced. It must not block or raise."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+class LiveRun:
+    """A run with its events. It is the `RunObserver` of whoever carries it out.
+
+    Attributes:
+        run: the latest state, as stored.
+        log: what was announced.
+        stop: set when the run shall stop early.
+        ended: set when the run has ended and its report is written.
+    """
+
+    def __init__(self, run: Run, store: RunStore, listeners: Sequence[Listener] = ()) -> None:
+        self.run = run
+        self.log = EventLog()
+        self.stop = anyio.Event()
+        self.ended = anyio.Event()
+        self._store = store
+        self._listeners = listeners
+        self._changing = anyio.Lock()
+
+    async def created(self) -> None:
+        async with self._changing:
+            await self._keep(self.run, EventType.STATUS)
+
+    async def status(self, status: RunStatus, detail: str | None = None) -> None:
+        async with self._changing:
+            await self._keep(advance(self.run, status, utc_now(), detail), EventType.STATUS)
+
+    async def engine(self, engine: EngineInfo) -> None:
+        async with self._changing:
+            await self._keep(self.run.model_copy(update={"engine": engine}), EventType.STATUS)
+
+    async def progress(self, progress: Progress) -> None:
+        async with self._changing:
+            await self._keep(self._with_measures(progress.measures, self.run.crashes), EventType.PROGRESS, progress)
+
+    async def crash(self, crash: Crash) -> None:
+        async with self._changing:
+            crashes = (*self.run.crashes, crash)
+            await self._keep(self._with_measures(self.run.measures, crashes), EventType.CRASH, crash)
+
+    async def end(self, result: RunResult) -> None:
+        """Give the verdict, write the report, store and announce the end.
+
+        Raises:
+            InvalidTransition: the run cannot end like that from where it is.
+        """
+        async with self._changing:
+            run = await _write_report(self._judged(result))
+            await self._keep(run, EventType.FINISHED)
+            self.ended.set()
+
+    def _judged(self, result: RunResult) -> Run:
+        run = advance(self.run, result.status, utc_now(), result.detail)
+        crashes = result.crashes or self.run.crashes
+        measures = result.measures.model_copy(update={"crashes": len(crashes)})
+        thresholds = [Threshold.parse(text) for text in run.spec.thresholds]
+        judgement = judge(measures, thresholds, result.status)
+        return run.model_copy(
+            update={
+                "verdict": judgement.verdict,
+                "reasons": judgement.reasons,
+                "engine": result.engine or run.engine,
+                "ready_at": result.ready_at,
+                "measures": measures,
+                "crashes": crashes,
+            }
+        )
+
+    def _with_measures(self, measures: Measures, crashes: tuple[Crash, ...]) -> Run:
+        return self.run.model_copy(update={"measures": measures, "crashes": crashes})
+
+    async def _keep(self, run: Run, type: EventType, detail: Progress | Crash | None = None) -> None:
+        if self.run.status.ended:
+            raise RuntimeError(f"run {run.id} has ended, nothing can happen in it any more")
+        await self._store.save(run)
+        self.run = run
+        event = self.log.append(type, utc_now(), run, detail)
+        for listener in self._listeners:
+            listener(event)
+
+
+async def _write_report(run: Run) -> Run:
+    """The run, told in its detail when its report could not be written: what was measured is kept all the same."""
+    try:
+        await anyio.to_thread.run_sync(write_report, run)
+    except OSError as error:
+        told = f"report.json could not be written: {error}"
+        return run.model_copy(update={"detail": f"{run.detail}\n{told}" if run.detail else told})
+    return run
