@@ -1,0 +1,148 @@
+"""The engines that lastpage knows, kept as one JSON file each."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+from pydantic import ValidationError
+
+from service.engine.check import check
+from service.engine.installation import (
+    NAME_PATTERN,
+    Engine,
+    EngineError,
+    EngineInUse,
+    EngineNameRefused,
+    EngineNotFound,
+)
+from service.home import Home
+
+__all__ = ["DEFAULT_RELEASE", "Engine", "EngineError", "EngineNotFound", "EngineRegistry"]
+
+DEFAULT_RELEASE = "0.5.23"
+SYSTEM_ENGINE = "system"
+
+
+class EngineRegistry:
+    """Finds, adds and removes engines.
+
+    Args:
+        home: where the registry is kept.
+        devices: where the kernel lists devices; an Ascend driver puts `davinci0`, ... there.
+    """
+
+    def __init__(self, home: Home, *, devices: Path = Path("/dev")) -> None:
+        self._home = home
+        self._devices = devices
+
+    def list(self) -> list[Engine]:
+        """Every registered engine, by name. Files that do not hold an engine are passed over."""
+        engines = []
+        for path in sorted(self._home.engines.glob("*.json")):
+            try:
+                engines.append(Engine.model_validate_json(path.read_bytes()))
+            except (ValidationError, FileNotFoundError):
+                continue
+        return engines
+
+    def get(self, name: str) -> Engine:
+        """The engine of that name.
+
+        Raises:
+            EngineNotFound: there is none.
+        """
+        known = {engine.name: engine for engine in self.list()}
+        if name not in known:
+            names = ", ".join(known) or "none yet; `lastpage engine install` or `lastpage engine add` makes one"
+            raise EngineNotFound(f"engine: {name!r} is not known. Known engines: {names}")
+        return known[name]
+
+    def add(self, name: str, python: Path, *, version: str | None = None) -> Engine:
+        """Register an installation by its interpreter. A name that was added before is given the new interpreter.
+
+        Raises:
+            EngineNameRefused: the name is malformed, or belongs to a release that lastpage installed.
+            EngineNotFound: there is no interpreter at that path.
+        """
+        if not re.match(NAME_PATTERN, name):
+            raise EngineNameRefused(f"name: {name!r} is not allowed; use letters, digits, '.', '_', '+' and '-'")
+        if any(engine.name == name and engine.origin == "installed" for engine in self.list()):
+            raise EngineNameRefused(f"name: {name!r} is an installed release; choose another name")
+        # Not resolved: a virtual environment's interpreter is a link, and following it leaves the environment.
+        python = Path(os.path.abspath(python.expanduser()))  # noqa: PTH100
+        if not (python.is_file() and os.access(python, os.X_OK)):
+            raise EngineNotFound(f"python: {str(python)!r} is not an executable file; give the path of an interpreter")
+        return self.record(Engine(name=name, python=python, origin="added", version=version))
+
+    def record(self, engine: Engine) -> Engine:
+        """Write an engine down, in place of an older one of the same name."""
+        self._home.ensure()
+        path = self._path(engine.name)
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        draft.write_text(engine.model_dump_json(indent=2) + "\n")
+        draft.replace(path)
+        return engine
+
+    def remove(self, name: str) -> Engine:
+        """Forget an engine, and delete its environment if lastpage built it.
+
+        Raises:
+            EngineNotFound: there is none of that name.
+            EngineInUse: another engine shares its packages.
+        """
+        engine = self.get(name)
+        sharing = [other.name for other in self.list() if other.base == name]
+        if sharing:
+            raise EngineInUse(f"engine: {name!r} is what {', '.join(sharing)} is built on; remove that first")
+        self._path(name).unlink(missing_ok=True)
+        if engine.origin == "installed" and engine.folder.parent == self._home.environments:
+            shutil.rmtree(engine.folder, ignore_errors=True)
+        return engine
+
+    def default(self) -> Engine:
+        """The engine to run when none is named: one with an NPU if this machine has one, else the newest installed.
+
+        Raises:
+            EngineNotFound: there is neither.
+        """
+        engine = self.ascend() or self.newest_installed()
+        if engine is None:
+            raise EngineNotFound(
+                f"engine: none is installed. `lastpage engine install {DEFAULT_RELEASE}` builds one for the CPU "
+                "rehearsal; `lastpage engine add NAME --python PATH` registers an Ascend image's own"
+            )
+        return engine
+
+    def newest_installed(self) -> Engine | None:
+        """The installed release with the highest version."""
+        usable = [engine for engine in self.list() if engine.origin == "installed" and engine.python.exists()]
+        return max(usable, key=_release, default=None)
+
+    def ascend(self) -> Engine | None:
+        """A registered engine that sees an NPU, else the `python3` on PATH if it has SGLang and sees one."""
+        if not any(self._devices.glob("davinci[0-9]*")):
+            return None
+        for engine in self.list():
+            if check(engine, home=self._home).npu.available:
+                return engine
+        python = shutil.which("python3")
+        if python is None:
+            return None
+        found = check(Engine(name=SYSTEM_ENGINE, python=Path(python), origin="added"), home=self._home)
+        if found.npu.available and found.version is not None:
+            return self.add(SYSTEM_ENGINE, Path(python), version=found.version)
+        return None
+
+    def _path(self, name: str) -> Path:
+        return self._home.engines / f"{name}.json"
+
+
+def _release(engine: Engine) -> Version:
+    try:
+        return Version(engine.version or "0")
+    except InvalidVersion:
+        return Version("0")
