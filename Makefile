@@ -1,0 +1,57 @@
+# `make` lists the targets. Everything is built where it is first needed, and only once.
+
+PYTHON ?= python3
+ARGS ?=
+
+# The release that a soak runs on where there is no Ascend engine, and the last one without the clamp.
+RELEASE = 0.5.23
+RELEASE_WITHOUT_CLAMP = 0.5.18
+
+VENV = .venv
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.setup
+
+.DEFAULT_GOAL = help
+.PHONY: help setup soak test test-fast lint bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## put the controller into .venv
+	@echo "$(BIN)/lastpage is ready"
+
+soak: $(STAMP) ## launch SGLang, drive its page pool to exhaustion for 60 s, print a verdict (ARGS="--pool-pages 256")
+	@$(if $(filter --engine --engine=%,$(ARGS)),,$(BIN)/lastpage engine ensure $(RELEASE))
+	@$(BIN)/lastpage soak $(ARGS)
+
+test: test-fast ## lint and pass every test, those that boot a real SGLang included
+	@$(BIN)/lastpage engine install $(RELEASE)
+	@$(BIN)/lastpage engine install $(RELEASE_WITHOUT_CLAMP)
+	$(BIN)/python -m pytest -m real $(ARGS)
+
+test-fast: lint ## lint and pass the tests that need no SGLang
+	$(BIN)/python -m pytest -m "not real" $(ARGS)
+
+lint: $(STAMP) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP) ## what the probe costs: decode steps a second with it and without
+	@$(BIN)/lastpage engine ensure $(RELEASE)
+	$(BIN)/python -m benchmarks.probe_cost $(ARGS)
+
+clean: ## delete .venv and caches; installed engines stay (`lastpage engine remove` deletes one)
+	rm -rf $(VENV) *.egg-info build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Written last, so that an interrupted setup is done again. A virtual environment without a working pip is one that was
+# interrupted itself, or whose Python is gone: it is made anew.
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) > /dev/null || { echo "make: there is no $(PYTHON); install Python 3.10 or newer, or say make PYTHON=PATH" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "make: $(PYTHON) is $$($(PYTHON) -V 2>&1); lastpage needs Python 3.10 or newer: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { echo "make: $(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
+	@touch $@
