@@ -34,7 +34,6 @@ class ControllerMetrics:
         self._runs: Counter[str] = Counter({verdict.value: 0 for verdict in Verdict})
         self._restarts = 0
         self._counted = Measures()
-        self._launched: set[str] = set()
         self._running: Run | None = None
         self._progress: Progress | None = None
 

@@ -79,10 +79,14 @@ class EventLog:
             if self._last_id <= after:
                 await changed.wait()
 
+    def nothing_follows(self, after: int) -> bool:
+        """Whether the event with the id `after` was the last."""
+        return self._closed and self._last_id <= after
+
     def _thin(self) -> None:
         if self._progress <= PROGRESS_KEPT:
             return
         progress = [event.id for event in self._events if event.type is EventType.PROGRESS]
-        forgotten = set(progress[:-1:2])
+        forgotten = set(progress[1:-1:2])
         self._events = [event for event in self._events if event.id not in forgotten]
         self._progress -= len(forgotten)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -31,21 +31,22 @@ class InvalidSpec(ValueError):
 
 def faults_of(error: ValidationError, model: type[BaseModel], prefix: str = "") -> list[Fault]:
     """The faults in a failed validation of `model`; `prefix` is put before each field, as in `load.options`."""
-    return list(_faults(error, model, prefix))
+    return [fault_of(detail["loc"], detail, model, prefix) for detail in error.errors(include_url=False)]
 
 
-def _faults(error: ValidationError, model: type[BaseModel], prefix: str) -> Iterator[Fault]:
-    for detail in error.errors(include_url=False):
-        location = detail["loc"]
-        message = detail["msg"].removeprefix("Value error, ")
-        if detail["type"] == "extra_forbidden":
-            known = _fields_beside(model, location)
-            message = f"unknown field; allowed: {', '.join(known)}" if known else "unknown field; none is allowed here"
-        path = ".".join(str(part) for part in ([prefix] if prefix else []) + list(location))
-        yield Fault(field=path, value=_json_value(detail["input"]), message=message)
+def fault_of(
+    location: Sequence[int | str], detail: Mapping[str, Any], model: type[BaseModel], prefix: str = ""
+) -> Fault:
+    """The fault that pydantic tells in one of its `errors()`, at a location in `model`."""
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    if detail["type"] == "extra_forbidden":
+        known = _fields_beside(model, location)
+        message = f"unknown field; allowed: {', '.join(known)}" if known else "unknown field; none is allowed here"
+    path = ".".join(map(str, (*([prefix] if prefix else []), *location)))
+    return Fault(field=path, value=_json_value(detail.get("input")), message=message)
 
 
-def _fields_beside(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+def _fields_beside(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
     """Names of the fields that may stand where `location` points to."""
     for part in location[:-1]:
         annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None

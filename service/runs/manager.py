@@ -61,14 +61,16 @@ class RunManager:
         self._listeners = listeners
         self._live: dict[str, LiveRun] = {}
         self._waiting: deque[LiveRun] = deque()
-        self._arrived = anyio.Event()
+        self._arrived: anyio.Event
+        self._worker: anyio.CancelScope
         self._current: LiveRun | None = None
-        self._worker = anyio.CancelScope()
         self._stopping = False
 
     @asynccontextmanager
     async def started(self) -> AsyncIterator[RunManager]:
         """Carry runs out while the context lasts; at its end whatever still runs is interrupted and taken down."""
+        self._arrived = anyio.Event()
+        self._worker = anyio.CancelScope()
         async with anyio.create_task_group() as group:
             group.start_soon(self._work)
             try:
@@ -164,8 +166,18 @@ class RunManager:
                 yield event
             return
         run = await self._store.get(run_id)
-        if run.finished_at is not None:
-            yield RunEvent(after + 1, EventType.FINISHED, run.finished_at, run)
+        if run.finished_at is not None and after == 0:
+            yield RunEvent(1, EventType.FINISHED, run.finished_at, run)
+
+    async def nothing_follows(self, run_id: str, after: int) -> bool:
+        """Whether a watcher who has seen the event `after` has seen the last one.
+
+        Raises:
+            RunNotFound: there is none of that id.
+        """
+        if live := self._live.get(run_id):
+            return live.log.nothing_follows(after)
+        return (await self._store.get(run_id)).status.ended and after > 0
 
     async def shutdown(self, grace_seconds: float = GRACE_SECONDS) -> None:
         """Accept nothing more, interrupt what waits and what runs, and return when all of it has ended.

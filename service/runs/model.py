@@ -150,6 +150,7 @@ class EngineInfo(Shape):
     arguments: tuple[str, ...] = Field(description="The full argument list, in order.")
     clamp: bool | None = Field(default=None, description="Whether the installed allocator has the clamp.")
     device: str | None = Field(default=None, description="The NPU's name, where there is one.")
+    address: str | None = Field(default=None, description="HOST:PORT of its HTTP server, while it runs.")
 
 
 class Progress(Shape):

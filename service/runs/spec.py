@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError, field_validator
 
 from service.plugin.settings import Allocator
 from service.runs.duration import Duration
@@ -17,6 +17,9 @@ from service.runs.thresholds import DEFAULT_THRESHOLDS, effective_thresholds
 MAX_SEED = 2**32 - 1
 _LONGEST = 30 * 86400
 
+Word = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
+"""Text that can stand in a command line or a path, where no NUL can."""
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -25,22 +28,21 @@ class _Section(BaseModel):
 class EngineSpec(_Section):
     """Which engine to launch, and with which pool."""
 
-    name: str | None = Field(
-        default=None, min_length=1, description="A registered engine (`lastpage engine list`); absent: the default one."
+    name: Word | None = Field(
+        default=None, description="A registered engine (`lastpage engine list`); absent: the default one."
     )
     allocator: Allocator = Field(
         default=Allocator.INSTALLED,
         description="`installed`: SGLang's own page allocator, untouched; `patched`: with the clamp guaranteed; "
         "`unpatched`: with the clamp removed, to show that its absence would have been caught.",
     )
-    model: str | None = Field(
+    model: Word | None = Field(
         default=None,
-        min_length=1,
         description="Folder of a model, with its config.json; absent: a tiny model that the project writes itself.",
     )
     page_size: int = Field(default=128, ge=2, le=4096, description="Tokens a page.")
     pool_pages: int = Field(default=32, ge=2, le=1_000_000, description="Pages in the pool.")
-    args: tuple[str, ...] = Field(
+    args: tuple[Word, ...] = Field(
         default=(), description="More SGLang arguments, as on its command line, except those the controller owns."
     )
     port: int | None = Field(
@@ -114,7 +116,10 @@ def load_yaml(path: Path) -> Any:
 
 def dump_yaml(spec: RunSpec) -> str:
     """A spec file's text, from which `load_yaml` and `parse_spec` make the same spec again."""
-    return yaml.safe_dump(spec.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
+    values = spec.model_dump(mode="json", exclude_none=True)
+    readable = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    # PyYAML leaves some characters unescaped that YAML takes for line breaks.
+    return readable if yaml.safe_load(readable) == values else yaml.safe_dump(values, sort_keys=False)
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):

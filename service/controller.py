@@ -1,0 +1,34 @@
+"""The controller put together: what `lastpage soak` and `lastpage serve` both stand on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from service.home import Home
+from service.metrics import ControllerMetrics
+from service.runs.executor import Executor
+from service.runs.manager import RunManager
+from service.store.memory import MemoryRunStore
+
+
+@dataclass(frozen=True)
+class Controller:
+    """The parts that requests and commands use."""
+
+    home: Home
+    manager: RunManager
+    metrics: ControllerMetrics
+
+
+def build_controller(home: Home | None = None, executor: Executor | None = None) -> Controller:
+    """A controller that keeps its files below `home`, and carries runs out on real engines unless told otherwise."""
+    home = home or Home.default()
+    metrics = ControllerMetrics()
+    manager = RunManager(MemoryRunStore(), executor or _supervisor(home), home.runs, [metrics.observe])
+    return Controller(home, manager, metrics)
+
+
+def _supervisor(home: Home) -> Executor:
+    from service.runs.supervisor import Supervisor
+
+    return Supervisor(home)

@@ -1,0 +1,137 @@
+"""Claims about run specs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.plugin.settings import Allocator
+from service.runs.duration import format_duration, parse_duration
+from service.runs.faults import Fault, InvalidSpec
+from service.runs.spec import MAX_SEED, RunSpec, dump_yaml, load_yaml, parse_spec
+
+
+def faults(data: Any) -> dict[str, Fault]:
+    with pytest.raises(InvalidSpec) as caught:
+        parse_spec(data)
+    return {fault.field: fault for fault in caught.value.faults}
+
+
+def test_the_empty_spec_is_the_default_soak() -> None:
+    for empty in ({}, None):
+        spec = parse_spec(empty)
+        assert (spec.engine.page_size, spec.engine.pool_pages) == (128, 32)
+        assert spec.engine.allocator is Allocator.INSTALLED
+        assert (spec.load.scenario, spec.load.duration) == ("tight", 60.0)
+        assert spec.thresholds == ("crashes == 0", "failed_requests == 0", "critical_steps >= 100")
+
+
+def test_every_fault_is_told_at_once_with_its_field_and_value() -> None:
+    found = faults({"engine": {"page_size": 1, "port": 0}, "load": {"duration": "soon", "seed": -1}, "labels": 3})
+    assert set(found) == {"engine.page_size", "engine.port", "load.duration", "load.seed", "labels"}
+    assert found["engine.page_size"].value == 1
+    assert "greater than or equal to 2" in found["engine.page_size"].message
+    assert "1h30m" in found["load.duration"].message
+
+
+def test_an_unknown_field_is_told_with_the_allowed_ones() -> None:
+    assert "allowed: name, allocator, model" in faults({"engine": {"pagesize": 1}})["engine.pagesize"].message
+    assert "allowed: name, labels, engine, load" in faults({"duration": 1})["duration"].message
+
+
+@pytest.mark.parametrize("data", [[], "tight", 3, [{"engine": {}}]])
+def test_what_is_no_mapping_is_no_spec(data: Any) -> None:
+    assert "" in faults(data)
+
+
+@pytest.mark.parametrize("duration", [0, -1, "0s", float("inf"), float("nan"), "31d", True, [], "5 fortnights", ""])
+def test_a_duration_that_cannot_be_is_refused(duration: Any) -> None:
+    assert set(faults({"load": {"duration": duration}})) == {"load.duration"}
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [(60, 60), ("60", 60), ("60s", 60), ("5m", 300), ("1h30m", 5400), ("1.5h", 5400), ("1 d", 86400), ("500ms", 0.5)],
+)
+def test_durations_are_read_as_people_write_them(written: Any, seconds: float) -> None:
+    assert parse_spec({"load": {"duration": written}}).load.duration == seconds
+
+
+@given(st.integers(min_value=1, max_value=30 * 86400))
+def test_a_formatted_duration_reads_back_as_the_same(seconds: int) -> None:
+    assert parse_duration(format_duration(seconds)) == seconds
+
+
+def test_the_edge_requirement_cannot_be_turned_off() -> None:
+    for threshold in ("critical_steps >= 0", "critical_steps > -1", "critical_steps <= 5", "critical_share >= 0%"):
+        assert parse_spec({"thresholds": ["tight_steps > 0", threshold]})
+    assert "lower bound" in faults({"thresholds": ["critical_steps >= 0"]})["thresholds"].message
+    assert "lower bound" in faults({"thresholds": ["critical_steps >= 0", "decode_steps >= 9"]})["thresholds"].message
+
+
+def test_a_default_threshold_stays_until_one_on_the_same_measure_replaces_it() -> None:
+    spec = parse_spec({"thresholds": ["critical_share >= 80%", "crashes <= 2"]})
+    assert set(spec.thresholds) == {
+        "failed_requests == 0",
+        "critical_steps >= 100",
+        "critical_share >= 0.8",
+        "crashes <= 2",
+    }
+
+
+def test_text_with_a_nul_is_refused_where_it_would_reach_a_command_line() -> None:
+    found = faults({"engine": {"name": "a\0", "model": "\0", "args": ["--x", "\0"]}})
+    assert set(found) == {"engine.name", "engine.model", "engine.args.1"}
+
+
+def test_numbers_among_the_arguments_are_words() -> None:
+    assert parse_spec({"engine": {"args": ["--tp", 2, 0.5]}}).engine.args == ("--tp", "2", "0.5")
+    assert set(faults({"engine": {"args": "--tp 2"}})) == {"engine.args"}
+
+
+specs = st.builds(
+    lambda page_size, pool, seed, duration, args, name: {
+        "name": name,
+        "engine": {"page_size": page_size, "pool_pages": pool, "args": args},
+        "load": {"seed": seed, "duration": duration, "options": {"k": [1, None, "x"]}},
+    },
+    st.integers(2, 4096),
+    st.integers(2, 10_000),
+    st.none() | st.integers(0, MAX_SEED),
+    st.floats(0.001, 86400, allow_nan=False),
+    st.lists(st.text(st.characters(min_codepoint=32, exclude_categories=["Cs"]), min_size=1)),
+    st.none() | st.text(st.characters(min_codepoint=32, exclude_categories=["Cs"]), min_size=1, max_size=120),
+)
+
+
+@given(specs)
+def test_a_spec_written_as_yaml_or_json_reads_back_as_the_same(data: dict[str, Any]) -> None:
+    spec = parse_spec(data)
+    assert parse_spec(yaml.safe_load(dump_yaml(spec))) == spec
+    assert RunSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_a_spec_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    for text in ("a: [1", "load: {seed: 1}\nload: {seed: 2}\n", "a: !!python/object:os.system {}", "? [1]\n: 2\n"):
+        file.write_text(text)
+        with pytest.raises(InvalidSpec):
+            parse_spec(load_yaml(file))
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidSpec):
+        load_yaml(file)
+    with pytest.raises(InvalidSpec, match="No such file"):
+        load_yaml(tmp_path / "none.yaml")
+    with pytest.raises(InvalidSpec):
+        load_yaml(tmp_path)
+
+
+def test_an_empty_spec_file_is_the_default_soak(tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text("# nothing\n")
+    assert parse_spec(load_yaml(file)) == RunSpec()

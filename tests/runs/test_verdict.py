@@ -1,0 +1,131 @@
+"""Claims about thresholds and verdicts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.runs.model import Latencies, Measures, Percentiles, RunStatus, Verdict
+from service.runs.thresholds import (
+    DEFAULT_THRESHOLDS,
+    MEASURES,
+    InvalidThreshold,
+    Threshold,
+    effective_thresholds,
+)
+from service.runs.verdict import judge
+from tests.fake_executor import AT_THE_EDGE
+
+DEFAULTS = effective_thresholds(DEFAULT_THRESHOLDS)
+
+
+def changed(**values: object) -> Measures:
+    return AT_THE_EDGE.model_copy(update=values)
+
+
+def test_a_run_that_reached_the_edge_and_broke_nothing_passes() -> None:
+    verdict, reasons = judge(AT_THE_EDGE, DEFAULTS)
+    assert verdict is Verdict.PASS
+    assert "900 critical steps, 90.0% of 1,000 decode steps" in reasons[0]
+
+
+def test_a_run_that_did_not_reach_the_edge_is_inconclusive_never_pass() -> None:
+    verdict, reasons = judge(changed(tight_steps=43, critical_steps=0), DEFAULTS)
+    assert verdict is Verdict.INCONCLUSIVE
+    assert reasons == ("critical_steps is 0, expected >= 100",)
+
+
+def test_a_crash_fails_a_run_that_did_not_reach_the_edge_often_enough() -> None:
+    verdict, reasons = judge(changed(critical_steps=1, crashes=1), DEFAULTS)
+    assert verdict is Verdict.FAIL
+    assert reasons == ("crashes is 1, expected == 0", "critical_steps is 1, expected >= 100")
+
+
+def test_a_request_that_ended_badly_fails_the_run_and_a_cancelled_one_does_not() -> None:
+    assert judge(changed(requests={"done": 5, "cancelled": 2}), DEFAULTS).verdict is Verdict.PASS
+    for outcome in ("truncated", "aborted", "error", "refused", "lost", "timed_out", "anything new"):
+        assert judge(changed(requests={"done": 5, outcome: 1}), DEFAULTS).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize("status", [RunStatus.CANCELLED, RunStatus.INTERRUPTED, RunStatus.FAILED_TO_START])
+def test_a_run_that_did_not_come_to_its_end_can_fail_but_not_pass(status: RunStatus) -> None:
+    assert judge(AT_THE_EDGE, DEFAULTS, status).verdict is Verdict.INCONCLUSIVE
+    assert judge(changed(crashes=1), DEFAULTS, status).verdict is Verdict.FAIL
+
+
+def test_what_was_not_measured_leaves_a_doubt() -> None:
+    threshold = [Threshold.parse("latencies.ttft_ms.p99 <= 500")]
+    verdict, reasons = judge(AT_THE_EDGE, threshold)
+    assert verdict is Verdict.INCONCLUSIVE
+    assert "was not measured" in reasons[0]
+    slow = Percentiles(p50=1, p90=2, p99=501, max=502)
+    assert judge(changed(latencies=Latencies(ttft_ms=slow, e2e_ms=slow)), threshold).verdict is Verdict.FAIL
+
+
+def test_requests_of_an_outcome_that_never_happened_are_none() -> None:
+    assert judge(AT_THE_EDGE, [Threshold.parse("requests.lost == 0")]).verdict is Verdict.PASS
+    assert judge(AT_THE_EDGE, [Threshold.parse("requests.done >= 401")]).verdict is Verdict.FAIL
+
+
+@given(
+    st.sampled_from(sorted(MEASURES)),
+    st.sampled_from(["==", "!=", ">=", "<=", ">", "<"]),
+    st.integers(-5, 10**6) | st.floats(0, 1, allow_subnormal=False).map(lambda bound: round(bound, 6)),
+)
+def test_a_threshold_reads_back_as_it_was_written(measure: str, comparison: str, bound: float) -> None:
+    threshold = Threshold(measure, comparison, float(bound))
+    if "e" not in str(threshold).split()[-1]:
+        assert Threshold.parse(str(threshold)) == threshold
+
+
+def test_every_measure_that_a_threshold_may_name_exists() -> None:
+    assert set(Measures().model_dump()) >= MEASURES
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "critical_steps",
+        "critical_steps >=",
+        "critical_steps => 1",
+        "critical_steps >= many",
+        "critical_steps >= 1 or crashes == 0",
+        "steps > 1",
+        "requests == 0",
+        "surplus >= 1",
+        "__class__ > 1",
+        "1 < crashes",
+    ],
+)
+def test_what_is_no_threshold_is_refused_with_what_is_allowed(text: str) -> None:
+    with pytest.raises(InvalidThreshold, match="critical_steps"):
+        Threshold.parse(text)
+
+
+@given(
+    st.lists(st.builds(Threshold, st.sampled_from(sorted(MEASURES)), st.sampled_from(["==", ">=", ">"]), st.just(0.0)))
+)
+def test_no_set_of_thresholds_lets_an_idle_run_pass(thresholds: list[Threshold]) -> None:
+    try:
+        effective = effective_thresholds(map(str, thresholds))
+    except InvalidThreshold:
+        return
+    assert judge(Measures(), effective).verdict is not Verdict.PASS
+
+
+def test_shares_are_of_decode_steps() -> None:
+    assert Measures().critical_share == 0
+    assert (AT_THE_EDGE.critical_share, AT_THE_EDGE.tight_share, AT_THE_EDGE.crossing_share) == (0.9, 0.95, 0.98)
+    assert AT_THE_EDGE.tight_not_critical_steps == 50
+
+
+def test_the_closest_misses_are_told_on_either_side() -> None:
+    measures = Measures(surplus={"0": 9, "3": 1, "2": 1, "-1": 4, "-5": 1})
+    assert (measures.closest_over, measures.closest_under) == (2, 1)
+    assert (Measures().closest_over, Measures().closest_under) == (None, None)
+
+
+def test_measures_read_back_from_their_own_json() -> None:
+    assert Measures.model_validate_json(AT_THE_EDGE.model_dump_json()) == AT_THE_EDGE
