@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -69,6 +69,12 @@ class Environment:
     def complete(self) -> bool:
         """Whether it was built to the end, and its interpreter is still there."""
         return (self.folder / SEAL).is_file() and self.python.exists()
+
+    def share(self, folders: Sequence[str]) -> None:
+        """Put other site-packages folders behind its own in the import path, with what their own .pth files do."""
+        (own,) = self.folder.glob("lib/python*/site-packages")
+        lines = [f"import site; site.addsitedir({folder!r})" for folder in folders]
+        (own / "lastpage-shared.pth").write_text("\n".join(lines) + "\n")
 
     def seal(self, content: dict[str, object]) -> None:
         """Mark it complete, saying what is in it."""

@@ -22,7 +22,7 @@ from service.engine.environment import (
     controller_python,
     environment_for,
 )
-from service.engine.installation import Engine, InstallFailed
+from service.engine.installation import Engine, EngineNameRefused, InstallFailed
 from service.engine.pip import Pip, run_logged
 from service.engine.registry import EngineRegistry
 from service.engine.sharing import Sharing, share
@@ -71,6 +71,7 @@ def install(
     Raises:
         InstallFailed: it could not be built; nothing is registered, and the next call starts over.
         EngineNotFound: there is no engine named `base`.
+        EngineNameRefused: an added engine has that name.
     """
     version = _release_number(version)
     registry = EngineRegistry(home.ensure())
@@ -110,7 +111,9 @@ def _release_number(version: str) -> str:
 def _already(registry: EngineRegistry, version: str, *, base: str | None, shared: bool) -> Engine | None:
     """The registered engine, if it is complete and answers what is asked for."""
     for engine in registry.list():
-        if engine.name != version or engine.origin != "installed" or not Environment(engine.folder).complete:
+        if engine.name == version and engine.origin == "added":
+            raise EngineNameRefused(f"version: {version!r} is the name of an added engine; remove that first")
+        if engine.name != version or not Environment(engine.folder).complete:
             continue
         if engine.base is None or (shared and base in (None, engine.base)):
             return engine
@@ -192,16 +195,9 @@ def _build_shared(environment: Environment, pip: Pip, release: Requirement, base
         report(f"accelerator packages left as {base.engine.name} has them: {', '.join(map(str, sharing.kept))}")
     pip.install("--no-deps", *pins)
     # Written after pip is done, so that pip never sees, and never touches, what the base has installed.
-    _link(environment, base.folders)
+    environment.share(base.folders)
     return sharing
 
 
 def _create(environment: Environment, python: Path, report: Report) -> None:
     run_logged([str(python), "-I", "-m", "venv", str(environment.folder)], environment.log, report)
-
-
-def _link(environment: Environment, folders: tuple[str, ...]) -> None:
-    """Put the base's folders behind the environment's own in the import path, with what their own .pth files do."""
-    (own,) = environment.folder.glob("lib/python*/site-packages")
-    lines = [f"import site; site.addsitedir({folder!r})" for folder in folders]
-    (own / "lastpage-shared.pth").write_text("\n".join(lines) + "\n")

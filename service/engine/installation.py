@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
+NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
 
 
 class EngineError(RuntimeError):
@@ -42,7 +42,7 @@ class Engine(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(pattern=NAME_PATTERN, description="How runs refer to the engine.")
+    name: str = Field(pattern=f"^{NAME_PATTERN}$", description="How runs refer to the engine.")
     python: Path = Field(description="The interpreter whose environment holds SGLang.")
     origin: Literal["installed", "added"] = Field(description="Built by lastpage, or registered by its interpreter.")
     version: str | None = Field(default=None, description="SGLang's version, as far as it is known without asking.")

@@ -68,7 +68,7 @@ class EngineRegistry:
             EngineNameRefused: the name is malformed, or belongs to a release that lastpage installed.
             EngineNotFound: there is no interpreter at that path.
         """
-        if not re.match(NAME_PATTERN, name):
+        if not re.fullmatch(NAME_PATTERN, name):
             raise EngineNameRefused(f"name: {name!r} is not allowed; use letters, digits, '.', '_', '+' and '-'")
         if any(engine.name == name and engine.origin == "installed" for engine in self.list()):
             raise EngineNameRefused(f"name: {name!r} is an installed release; choose another name")

@@ -1,0 +1,52 @@
+"""Imports run one way: see "Layout" in CONTRIBUTING.md."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PLUGIN_MAY_IMPORT = {"torch", "prometheus_client", "sglang"}
+
+
+def imported(path: Path) -> set[tuple[int, str]]:
+    """(relative level, module) of every import in a file, those inside functions included."""
+    found: set[tuple[int, str]] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {(0, alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.level, node.module or ""))
+    return found
+
+
+def modules(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", modules("loadgen"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_loadgen_knows_nothing_of_service(path: Path) -> None:
+    assert not {name for _, name in imported(path) if name.split(".")[0] == "service"}
+
+
+@pytest.mark.parametrize("path", modules("service/plugin"), ids=lambda path: path.name)
+def test_plugin_imports_only_what_an_engine_has(path: Path) -> None:
+    absolute = {name.split(".")[0] for level, name in imported(path) if level == 0}
+    assert absolute - set(sys.stdlib_module_names) <= PLUGIN_MAY_IMPORT
+
+
+@pytest.mark.parametrize("path", modules("service/plugin"), ids=lambda path: path.name)
+def test_plugin_works_under_any_package_name(path: Path) -> None:
+    levels = {level for level, _ in imported(path)}
+    assert levels <= {0, 1}
+
+
+def test_importing_service_costs_nothing() -> None:
+    assert (ROOT / "service" / "__init__.py").read_text().strip() == ""
+
+
+def test_importing_an_engine_module_that_is_stdlib_only_pulls_nothing_in() -> None:
+    assert imported(ROOT / "service" / "engine" / "__init__.py") == set()
