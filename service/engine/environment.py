@@ -92,7 +92,7 @@ def build_once(environment: Environment, build: Callable[[Environment], None], r
     """Have the environment complete, building it if nobody has, and waiting while another process does.
 
     Args:
-        build: fills the empty folder and seals it. Whatever it raises is passed on, and the folder is not complete.
+        build: makes the folder and seals it. When it raises, what it made is deleted and the error passed on.
     """
     if environment.complete:
         return
@@ -103,7 +103,11 @@ def build_once(environment: Environment, build: Callable[[Environment], None], r
         if environment.folder.exists():
             report(f"{environment.folder.name} was left half-built; building it again")
             shutil.rmtree(environment.folder)
-        build(environment)
+        try:
+            build(environment)
+        except Exception:
+            shutil.rmtree(environment.folder, ignore_errors=True)
+            raise
 
 
 def _locked(environment: Environment, report: Report) -> FileLock:

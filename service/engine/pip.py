@@ -6,7 +6,7 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from service.engine.installation import InstallFailed
 
 PROGRESS_SECONDS = 10.0
 TAIL_LINES = 15
+LINE_LENGTH = 160
 
 _OPTIONS = ("--disable-pip-version-check", "--no-input", "--progress-bar", "off")
 
@@ -82,32 +83,37 @@ def run_logged(command: Sequence[str], log: Path, report: Report) -> None:
         InstallFailed: it failed; the message ends with the log's tail.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
     with log.open("ab") as output:
         output.write(f"\n$ {' '.join(command)}\n".encode())
         output.flush()
+        begin = output.tell()
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT) as process:
             try:
-                code = _wait(process, started, log, report)
+                code = _wait(process, lambda: _last_lines(log, begin, 1), report)
             except BaseException:
                 process.kill()
                 raise
     if code != 0:
-        tail = "\n".join(f"    {line}" for line in _last_lines(log, TAIL_LINES))
-        raise InstallFailed(f"{' '.join(command[1:4])} ended with code {code}. The end of {log}:\n{tail}")
+        tail = "\n".join(f"    {line}" for line in _last_lines(log, begin, TAIL_LINES))
+        raise InstallFailed(f"{' '.join(command)}\nended with code {code}. The end of {log}:\n{tail}")
 
 
-def _wait(process: subprocess.Popen[bytes], started: float, log: Path, report: Report) -> int:
+def _wait(process: subprocess.Popen[bytes], newest: Callable[[], list[str]], report: Report) -> int:
+    started = time.monotonic()
     while True:
         try:
             return process.wait(PROGRESS_SECONDS)
         except subprocess.TimeoutExpired:
-            newest = _last_lines(log, 1)
-            report(f"{time.monotonic() - started:4.0f} s  {newest[0].strip()[:100] if newest else ''}")
+            report(f"{time.monotonic() - started:4.0f} s  {' '.join(newest()).strip()}")
 
 
-def _last_lines(log: Path, count: int) -> list[str]:
+def _last_lines(log: Path, begin: int, count: int) -> list[str]:
+    """The last lines that hold something, from byte `begin` of the log on; long ones without their middle."""
     with log.open("rb") as file:
-        file.seek(max(0, file.seek(0, 2) - 16_384))
+        file.seek(max(begin, file.seek(0, 2) - 65_536))
         lines = file.read().decode(errors="replace").splitlines()
-    return [line for line in lines if line.strip()][-count:]
+    return [_shortened(line) for line in lines if line.strip()][-count:]
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= LINE_LENGTH else f"{line[: LINE_LENGTH // 2]} ... {line[-LINE_LENGTH // 2 :]}"

@@ -64,20 +64,26 @@ def test_what_is_built_is_not_built_again(environment: Environment) -> None:
     assert builds(environment) == 1
 
 
-def test_half_built_environment_is_recognised_and_built_again(environment: Environment) -> None:
+def test_failed_build_leaves_nothing(environment: Environment) -> None:
     def fail(half: Environment) -> None:
         half.python.parent.mkdir(parents=True)
-        half.python.touch()
-        (half.folder / "leftover").touch()
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
         build_once(environment, fail, silent)
+    assert not environment.folder.exists()
+
+
+def test_half_built_environment_is_recognised_and_built_again(environment: Environment) -> None:
+    environment.python.parent.mkdir(parents=True)
+    environment.python.touch()
+    leftover = environment.folder / "leftover"
+    leftover.touch()
     assert not environment.complete
     said: list[str] = []
     build_once(environment, build, said.append)
     assert environment.complete
-    assert not (environment.folder / "leftover").exists()
+    assert not leftover.exists()
     assert "half-built" in said[0]
 
 

@@ -30,6 +30,24 @@ def test_failure_is_told_with_the_end_of_the_log(tmp_path: Path) -> None:
     assert str(log) in str(caught.value)
 
 
+def test_failure_tells_nothing_of_commands_before(tmp_path: Path) -> None:
+    run_logged(["/bin/echo", "all went well"], tmp_path / "log", silent)
+    with pytest.raises(InstallFailed) as caught:
+        run_logged(["/bin/sh", "-c", "echo; echo broken; exit 2"], tmp_path / "log", silent)
+    assert "all went well" not in str(caught.value)
+    assert str(caught.value).endswith("log:\n    broken")
+
+
+def test_endless_line_is_shortened_to_its_ends(tmp_path: Path) -> None:
+    line = f"from versions: 0.1.3, {'0.2.0, ' * 200}0.5.23)"
+    with pytest.raises(InstallFailed) as caught:
+        run_logged(["/bin/sh", "-c", f"echo '{line}'; exit 1"], tmp_path / "log", silent)
+    shown = str(caught.value).splitlines()[-1]
+    assert len(shown) < 200
+    assert "from versions" in shown
+    assert shown.endswith("0.5.23)")
+
+
 def test_output_is_added_to_the_log_with_its_command(tmp_path: Path) -> None:
     log = tmp_path / "pip.log"
     run_logged(["/bin/echo", "one"], log, silent)
