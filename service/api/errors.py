@@ -61,7 +61,6 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def _(request: Request, error: Exception) -> JSONResponse:
-        _logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return error_answer(500, [Fault(field="", message=f"the controller failed: {type(error).__name__}: {error}")])
 
 

@@ -7,8 +7,6 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from loadgen.scenarios import SCENARIOS
-
 router = APIRouter(prefix="/v1/scenarios", tags=["scenarios"])
 
 
@@ -29,6 +27,8 @@ class ScenarioList(BaseModel):
 @router.get("")
 async def list_scenarios() -> ScenarioList:
     """Every scenario, with the options that it takes."""
+    from loadgen.scenarios import SCENARIOS
+
     return ScenarioList(
         scenarios=[
             ScenarioView(name=name, summary=scenario.summary, options=scenario.Options.model_json_schema())

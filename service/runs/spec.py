@@ -84,6 +84,12 @@ class RunSpec(_Section):
         "on the same measure replaces it.",
     )
 
+    @field_validator("engine", "load", "labels", mode="before")
+    @classmethod
+    def _empty_section(cls, value: Any) -> Any:
+        """In YAML a section with nothing under it is null."""
+        return {} if value is None else value
+
     @field_validator("thresholds")
     @classmethod
     def _keep_defaults(cls, value: tuple[str, ...]) -> tuple[str, ...]:

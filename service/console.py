@@ -1,0 +1,148 @@
+"""What a person sees while a run runs: a panel on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from service.report.table import crash_text, describe
+from service.runs.duration import format_duration
+from service.runs.events import EventType, RunEvent
+from service.runs.model import Crash, Measures, Progress, Run, RunStatus
+
+LINE_EVERY_SECONDS = 5.0
+
+_STATUS_TEXT = {
+    RunStatus.CREATED: "waiting",
+    RunStatus.LAUNCHING: "launching the engine",
+    RunStatus.RUNNING: "under load",
+    RunStatus.DRAINING: "draining",
+}
+
+
+async def watch(console: Console, events: AsyncIterator[RunEvent]) -> Run:
+    """Show a run until it ends, and give it back."""
+    view = _Panel(console) if console.is_terminal else _Lines(console)
+    with view.live or nullcontext():
+        async for event in events:
+            view.show(event)
+            run = event.run
+    return run
+
+
+class _Lines:
+    """A line for each change of status and each crash, and one every few seconds."""
+
+    live: Live | None = None
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._said = ""
+        self._next_line = 0.0
+
+    def show(self, event: RunEvent) -> None:
+        if isinstance(event.detail, Crash):
+            self._console.print(crash_text(event.detail), soft_wrap=True)
+        elif isinstance(event.detail, Progress):
+            if time.monotonic() >= self._next_line:
+                self._next_line = time.monotonic() + LINE_EVERY_SECONDS
+                self._console.print(Text(progress_line(event.detail)), soft_wrap=True)
+        elif event.type is EventType.STATUS and (said := status_line(event.run)) != self._said:
+            self._said = said
+            self._console.print(Text(said), soft_wrap=True)
+
+
+class _Panel:
+    """A panel that is drawn again with each event."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress: Progress | None = None
+        self.live: Live | None = Live(console=console, refresh_per_second=4, transient=True)
+
+    def show(self, event: RunEvent) -> None:
+        if isinstance(event.detail, Progress):
+            self._progress = event.detail
+        if self.live is not None:
+            self.live.update(panel(event.run, self._progress))
+
+
+def status_line(run: Run) -> str:
+    """The run's status in one line, such as `launching the engine: tight on 0.5.23 ...`."""
+    text = f"{_STATUS_TEXT.get(run.status, run.status.value)}: {describe(run)}"
+    return f"{text} ({run.detail})" if run.detail else text
+
+
+def progress_line(progress: Progress) -> str:
+    """How the run stands, in one line."""
+    return " | ".join((_time_text(progress), _pool_text(progress), _steps_text(progress.measures))) + (
+        f" | crashes {progress.measures.crashes} | requests {_requests_text(progress.measures)}"
+    )
+
+
+def panel(run: Run, progress: Progress | None) -> Panel:
+    """How the run stands, in a panel."""
+    title = escape(describe(run))
+    if progress is None:
+        return Panel(Text(_status_text(run)), title=title, title_align="left")
+    measures = progress.measures
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column()
+    used = progress.pool_pages - (progress.free_pages or 0)
+    grid.add_row("status", _status_text(run))
+    grid.add_row("time", _bar(progress.elapsed_seconds, progress.total_seconds, _time_text(progress)))
+    grid.add_row("pool", _bar(used, progress.pool_pages, _pool_text(progress)))
+    grid.add_row("decode steps", f"{measures.decode_steps:,}")
+    grid.add_row("crossing", _count(measures.crossing_steps, measures.crossing_share))
+    grid.add_row("tight", _count(measures.tight_steps, measures.tight_share))
+    grid.add_row("critical", Text(_count(measures.critical_steps, measures.critical_share), style="bold cyan"))
+    grid.add_row("requests", _requests_text(measures))
+    grid.add_row("crashes", Text(str(measures.crashes), style="bold red" if measures.crashes else "green"))
+    return Panel(Group(grid, *(crash_text(crash) for crash in run.crashes)), title=title, title_align="left")
+
+
+def _status_text(run: Run) -> str:
+    text = _STATUS_TEXT.get(run.status, run.status.value)
+    return f"{text}: {run.detail}" if run.detail else text
+
+
+def _bar(done: float, total: float, text: str) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(ProgressBar(total=max(total, 1e-9), completed=min(done, total), width=30), Text(text))
+    return grid
+
+
+def _time_text(progress: Progress) -> str:
+    left = max(0.0, progress.total_seconds - progress.elapsed_seconds)
+    return f"{format_duration(progress.elapsed_seconds)} under load, {format_duration(left)} left"
+
+
+def _pool_text(progress: Progress) -> str:
+    if progress.free_pages is None:
+        return f"pool of {progress.pool_pages} pages"
+    used = progress.pool_pages - progress.free_pages
+    return f"pool {used}/{progress.pool_pages} pages used, {progress.free_pages} free"
+
+
+def _steps_text(measures: Measures) -> str:
+    return (
+        f"decode steps {measures.decode_steps} | crossing {measures.crossing_steps} | tight {measures.tight_steps} | "
+        f"critical {measures.critical_steps} ({measures.critical_share:.1%})"
+    )
+
+
+def _requests_text(measures: Measures) -> str:
+    return ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(measures.requests.items())) or "none yet"
+
+
+def _count(steps: int, share: float) -> str:
+    return f"{steps:,} ({share:.1%})"

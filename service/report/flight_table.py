@@ -1,0 +1,84 @@
+"""A flight recording, for people: who wrote it, its totals, its last steps."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from service.plugin.recorder import DecodeStep, FlightReader, Identity, Outcome, Totals
+
+_OUTCOMES = {
+    Outcome.ENTERED: "did not return",
+    Outcome.RETURNED: "",
+    Outcome.SHORT: "short of pages",
+    Outcome.RAISED: "raised",
+}
+
+
+def print_flight(console: Console, reader: FlightReader, last: int) -> None:
+    """Print the last steps of a recording, oldest first, and the totals under them."""
+    steps = reader.last(last)
+    console.print(Text(_identity(reader.identity)), soft_wrap=True)
+    if steps:
+        console.print(_steps_table(steps))
+    else:
+        console.print("No decode step was recorded.")
+    console.print(Text(_totals(reader.totals())), soft_wrap=True)
+    if error := reader.error():
+        console.print(Text(f"last exception out of the allocator: {error}", style="red"), soft_wrap=True)
+
+
+def flags(step: DecodeStep) -> str:
+    """What the step was: CRITICAL, TIGHT, CLAMPED, or crossing."""
+    if step.critical:
+        return "CRITICAL"
+    if step.tight:
+        return "TIGHT"
+    if step.clamped:
+        return "CLAMPED"
+    return "crossing" if step.crossing else ""
+
+
+_STYLES = {"CRITICAL": "bold red", "TIGHT": "yellow", "CLAMPED": "cyan", "crossing": "", "": "dim"}
+
+
+def _steps_table(steps: list[DecodeStep]) -> Table:
+    table = Table()
+    for heading in ("step", "ms", "rows", "need", "free", "behind", "prefills", "retracted"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    table.add_column("outcome")
+    before = steps[0].at_ns
+    for step in steps:
+        numbers = (step.batch_size, step.need, step.free, step.trailing, step.extends, step.retracted)
+        elapsed = f"{(step.at_ns - before) / 1e6:.2f}"
+        flag = flags(step)
+        last = step is steps[-1] and step.outcome is Outcome.ENTERED
+        outcome = _OUTCOMES[step.outcome] if step.outcome is not Outcome.ENTERED or last else ""
+        table.add_row(str(step.step), elapsed, *map(str, numbers), flag, outcome, style=_STYLES[flag])
+        before = step.at_ns
+    return table
+
+
+def _identity(identity: Identity) -> str:
+    opened = datetime.fromtimestamp(identity.opened_at, timezone.utc)
+    return (
+        f"SGLang {identity.sglang_version}, {identity.allocator} allocator, {identity.pool_pages} pages of "
+        f"{identity.page_size}, process {identity.pid}, opened {opened:%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+def _totals(totals: Totals) -> str:
+    def share(steps: int) -> str:
+        return f"{steps:,} ({steps / totals.decode_steps:.1%})" if totals.decode_steps else f"{steps:,}"
+
+    return (
+        f"{totals.decode_steps:,} decode steps: crossing {share(totals.crossing_steps)}, "
+        f"tight {share(totals.tight_steps)}, clamped {share(totals.clamped_steps)}, "
+        f"critical {share(totals.critical_steps)}; {totals.extends:,} prefill batches, "
+        f"{totals.retracted:,} requests retracted, {totals.shortfalls:,} steps short of pages, "
+        f"{totals.exceptions:,} exceptions"
+    )

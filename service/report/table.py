@@ -1,0 +1,102 @@
+"""What a run has shown, as a short table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from service.runs.model import Crash, Measures, Run, Verdict
+
+VERDICT_STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.INCONCLUSIVE: "bold yellow"}
+
+
+def print_result(console: Console, run: Run) -> None:
+    """The table, the verdict with its reasons, and where the files are."""
+    console.print(Text(describe(run), style="bold"), soft_wrap=True)
+    console.print(result_table(run.measures))
+    for crash in run.crashes:
+        console.print(crash_text(crash), soft_wrap=True)
+    if run.detail:
+        console.print(Text(run.detail), soft_wrap=True)
+    verdict = run.verdict or Verdict.INCONCLUSIVE
+    console.print(Text.assemble("verdict  ", (verdict.value.upper(), VERDICT_STYLES[verdict])))
+    for reason in run.reasons:
+        console.print(Text(f"         {reason}"), soft_wrap=True)
+    console.print(Text(f"folder   {run.folder}"), soft_wrap=True)
+    console.print(Text(f"         {', '.join(_files(run))}"), soft_wrap=True)
+
+
+def result_table(measures: Measures) -> Table:
+    """The measures that the verdict stands on."""
+    table = Table(show_header=False)
+    table.add_column("measure")
+    table.add_column("value", justify="right")
+    table.add_column("note")
+    for name, value, note in _rows(measures):
+        table.add_row(name, value, note)
+    return table
+
+
+def describe(run: Run) -> str:
+    """One line: what ran on what."""
+    engine, spec = run.engine, run.spec
+    if engine is None:
+        where = spec.engine.name or "the default engine"
+    else:
+        where = f"{engine.name} (SGLang {engine.sglang_version}, {engine.profile.value})"
+    pool = f"{spec.engine.pool_pages} pages of {spec.engine.page_size}"
+    return f"{spec.load.scenario} on {where}, {spec.engine.allocator.value} allocator, {pool}, seed {spec.load.seed}"
+
+
+def crash_text(crash: Crash) -> Text:
+    """A crash, with what is left to look at."""
+    at = f"{crash.at:%H:%M:%S} UTC"
+    step = f", decode step {crash.step:,}" if crash.step is not None else ""
+    after = f", {crash.seconds_after_ready:.2f} s after ready" if crash.seconds_after_ready is not None else ""
+    evidence = ", ".join(crash.evidence.values()) or "none"
+    lines = f"crash    {crash.kind} at {at}{step}{after}\n         {crash.reason}\n         evidence: {evidence}"
+    return Text(lines, style="red")
+
+
+def _rows(measures: Measures) -> Iterator[tuple[str, str, str]]:
+    yield "decode steps", f"{measures.decode_steps:,}", _rate(measures)
+    yield "crossing", f"{measures.crossing_steps:,}", f"{measures.crossing_share:.1%} of decode steps"
+    yield "tight", f"{measures.tight_steps:,}", f"{measures.tight_share:.1%} of decode steps"
+    yield "critical", f"{measures.critical_steps:,}", f"{measures.critical_share:.1%} of decode steps"
+    yield "tight, not critical", f"{measures.tight_not_critical_steps:,}", "no row behind the last needing one"
+    yield "closest miss", _closest(measures), "free pages over or under the need"
+    yield "retracted", f"{measures.retracted:,}", "requests"
+    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(measures.requests.items()))
+    yield "requests", f"{sum(measures.requests.values()):,}", outcomes
+    if (first := measures.ready_to_first_critical_seconds) is not None:
+        yield "first critical step", f"{first:.2f} s", "after the engine was ready"
+    if (latencies := measures.latencies) is not None:
+        for name, times in (("time to first token", latencies.ttft_ms), ("end to end", latencies.e2e_ms)):
+            yield (
+                name,
+                f"{times.p50:,.0f} ms",
+                f"median; 99 % within {times.p99:,.0f} ms, all within {times.max:,.0f} ms",
+            )
+    yield "crashes", f"{measures.crashes:,}", ""
+
+
+def _rate(measures: Measures) -> str:
+    seconds = measures.seconds_under_load
+    return f"in {seconds:.1f} s, {measures.decode_steps / seconds:,.0f} a second" if seconds else ""
+
+
+def _closest(measures: Measures) -> str:
+    over, under = measures.closest_over, measures.closest_under
+    parts = [f"{over} over"] if over is not None else []
+    parts += [f"{under} under"] if under is not None else []
+    return ", ".join(parts) or "none"
+
+
+def _files(run: Run) -> list[str]:
+    try:
+        return sorted(entry.name for entry in run.folder.iterdir() if not entry.name.startswith("."))
+    except OSError:
+        return []

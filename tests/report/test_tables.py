@@ -1,0 +1,79 @@
+"""Claims about what is printed for people."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from service.plugin.recorder import FlightReader, FlightRecorder, Outcome
+from service.report.flight_table import print_flight
+from service.report.table import print_result
+from tests.report.test_json_report import crashed
+
+
+def printed(width: int = 100) -> tuple[Console, io.StringIO]:
+    stream = io.StringIO()
+    return Console(file=stream, width=width, highlight=False), stream
+
+
+def test_a_result_tells_verdict_reason_crash_and_where_the_files_are(tmp_path: Path) -> None:
+    (tmp_path / "report.json").touch()
+    (tmp_path / ".report.json.1.partial").touch()
+    console, stream = printed(width=60)
+    print_result(console, crashed(tmp_path))
+    text = stream.getvalue()
+    assert "\x1b" not in text, "no control codes where there is no terminal"
+    assert "verdict  FAIL" in text
+    assert "crashes is 1, expected == 0" in text
+    assert "oob_index" in text and "decode step 17" in text and "engine.log" in text
+    assert "90.0% of decode steps" in text
+    assert f"folder   {tmp_path}\n" in text, "a path is not broken into lines"
+    assert "         report.json\n" in text
+
+
+def record(path: Path) -> None:
+    recorder = FlightRecorder(path, page_size=128, pool_pages=32, sglang_version="0.5.18", allocator="installed")
+    for rows, need, free, trailing in ((8, 0, 3, 0), (8, 1, 3, 0), (8, 1, 2, 4), (5, 5, 5, 0)):
+        recorder.enter(rows, need, free, trailing)
+        recorder.leave(Outcome.RETURNED)
+    recorder.extended()
+    recorder.enter(8, 1, 1, 6)
+    recorder.leave(Outcome.RAISED)
+    recorder.raised(IndexError("index 1 is out of bounds for dimension 0 with size 1"))
+
+
+def test_a_recording_is_printed_with_what_each_step_was(tmp_path: Path) -> None:
+    record(tmp_path / "flight.bin")
+    console, stream = printed()
+    print_flight(console, FlightReader(tmp_path / "flight.bin"), last=4)
+    text = stream.getvalue()
+    rows = [line.split("│") for line in text.splitlines() if line.startswith("│")]
+    assert [(row[1].strip(), row[9].strip()) for row in rows] == [
+        ("2", "crossing"),
+        ("3", "CLAMPED"),
+        ("4", "TIGHT"),
+        ("5", "CRITICAL"),
+    ]
+    assert "raised" in rows[-1][10]
+    assert "SGLang 0.5.18, installed allocator, 32 pages of 128" in text
+    assert "5 decode steps: crossing 4 (80.0%), tight 2 (40.0%), clamped 2 (40.0%), critical 1 (20.0%)" in text
+    assert "IndexError: index 1 is out of bounds" in text
+
+
+def test_a_step_that_never_came_back_is_told(tmp_path: Path) -> None:
+    recorder = FlightRecorder(
+        tmp_path / "flight.bin", page_size=128, pool_pages=32, sglang_version="0.5.23", allocator="installed"
+    )
+    recorder.enter(8, 1, 1, 6)
+    console, stream = printed()
+    print_flight(console, FlightReader(tmp_path / "flight.bin"), last=4)
+    assert "did not return" in stream.getvalue()
+
+
+def test_a_recording_without_steps_is_printed(tmp_path: Path) -> None:
+    FlightRecorder(tmp_path / "f", page_size=128, pool_pages=32, sglang_version="0.5.23", allocator="installed")
+    console, stream = printed()
+    print_flight(console, FlightReader(tmp_path / "f"), last=4)
+    assert "No decode step" in stream.getvalue()
