@@ -1,0 +1,100 @@
+"""The project's own model: a folder that SGLang loads with dummy weights, so that nothing is downloaded.
+
+The page pool does not depend on what a model computes. One layer of a LLaMA is enough, and it is fast enough that
+the scheduler, and with it the allocator, is what sets the pace. It has no end-of-sequence token: a request ends at its
+`max_new_tokens` and nowhere else, which is what exact page arithmetic rests on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from service.plugin.settings import Profile
+
+VOCABULARY = 256
+CONTEXT_LENGTH = 32_768
+_HEADS = 2
+# On Ascend the attention kernels are made for the head size of common models; a plain CPU takes any.
+_HEAD_SIZE = {Profile.REHEARSAL: 32, Profile.ASCEND: 128}
+
+
+def write_tiny_model(models: Path, profile: Profile) -> Path:
+    """Write the model's folder below `models`, unless it is there.
+
+    Safe when several processes do it at once: the folder's name is a digest of what is in it.
+
+    Returns:
+        the model's folder.
+    """
+    files = {
+        "config.json": _config(_HEAD_SIZE[profile]),
+        "tokenizer.json": _tokenizer(),
+        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": CONTEXT_LENGTH},
+    }
+    texts = {name: json.dumps(content, indent=2, ensure_ascii=False) + "\n" for name, content in files.items()}
+    digest = hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:16]
+    folder = models / f"tiny-{digest}"
+    if folder.is_dir():
+        return folder
+    draft = models / f".{folder.name}.{os.getpid()}"
+    draft.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (draft / name).write_text(text, encoding="utf-8")
+    try:
+        draft.rename(folder)
+    except OSError:
+        # Another process was first.
+        shutil.rmtree(draft)
+        if not folder.is_dir():
+            raise
+    return folder
+
+
+def _config(head_size: int) -> dict[str, Any]:
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": _HEADS * head_size,
+        "intermediate_size": 2 * _HEADS * head_size,
+        "num_hidden_layers": 1,
+        "num_attention_heads": _HEADS,
+        "num_key_value_heads": _HEADS,
+        "head_dim": head_size,
+        "hidden_act": "silu",
+        "vocab_size": VOCABULARY,
+        "max_position_embeddings": CONTEXT_LENGTH,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10_000.0,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+
+
+def _tokenizer() -> dict[str, Any]:
+    """A byte-level tokenizer: one token for each byte, nothing merged, no special tokens."""
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return {
+        "version": "1.0",
+        "added_tokens": [],
+        "pre_tokenizer": byte_level,
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE",
+            "vocab": {character: byte for byte, character in enumerate(_byte_characters())},
+            "merges": [],
+        },
+    }
+
+
+def _byte_characters() -> list[str]:
+    """For each byte the printable character that stands for it in byte-level tokenizers (GPT-2's convention)."""
+    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = iter(range(256, 512))
+    return [chr(byte if byte in printable else next(others)) for byte in range(VOCABULARY)]
