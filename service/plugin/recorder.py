@@ -171,7 +171,7 @@ class FlightRecorder:
         size = HEADER_SIZE + capacity * RECORD.size
         # A new file each time: a reader of an older recording keeps its own mapping.
         partial = Path(f"{os.fspath(path)}.{os.getpid()}.partial")
-        with open(partial, "w+b") as file:
+        with partial.open("w+b") as file:
             # Allocate for real: a sparse mapping on a full disk would be a SIGBUS inside SGLang.
             os.posix_fallocate(file.fileno(), 0, size)
             self._map = mmap.mmap(file.fileno(), size)
@@ -192,13 +192,14 @@ class FlightRecorder:
             sglang_version.encode()[:32],
             allocator.encode()[:16],
         )
-        os.replace(partial, path)
+        partial.replace(path)
         self._capacity = capacity
         self._slot = HEADER_SIZE
         self._step = 0
         self._crossing = self._tight = self._clamped = self._critical = 0
         self._extends = self._retracted = self._shortfalls = self._exceptions = 0
         self._extends_before = self._retracted_before = 0
+        self._last_step_ns = 0
 
     def enter(self, batch_size: int, need: int, free: int, trailing: int) -> None:
         """Record a decode step whose pages are about to be allocated."""
@@ -231,6 +232,7 @@ class FlightRecorder:
             if trailing > 0:
                 self._clamped += 1
                 self._critical += tight
+        self._last_step_ns = now
         self._write_totals(now)
 
     def leave(self, outcome: Outcome) -> None:
@@ -242,6 +244,7 @@ class FlightRecorder:
     def extended(self) -> None:
         """Count one prefill batch."""
         self._extends += 1
+        self._write_totals(self._last_step_ns)
 
     def retracted(self, requests: int) -> None:
         """Count requests that the scheduler took out of the running batch for lack of pages."""
@@ -252,7 +255,7 @@ class FlightRecorder:
         self._exceptions += 1
         text = f"{type(error).__name__}: {error}".encode(errors="replace")[: _ERROR_SIZE - 1]
         self._map[_ERROR_OFFSET : _ERROR_OFFSET + len(text) + 1] = text + b"\0"
-        self._write_totals(time.monotonic_ns())
+        self._write_totals(self._last_step_ns)
 
     def totals(self) -> Totals:
         return _read_totals(self._map)
@@ -284,7 +287,7 @@ class FlightReader:
             FileNotFoundError: there is no such file.
             NotAFlightFile: it is no recording, or one of another format.
         """
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             if os.fstat(file.fileno()).st_size < HEADER_SIZE:
                 raise NotAFlightFile(f"{path}: too short for a flight recording")
             self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
@@ -335,7 +338,7 @@ class FlightReader:
         for step in range(max(after, last - capacity) + 1, last + 1):
             record = RECORD.unpack_from(self._map, HEADER_SIZE + ((step - 1) % capacity) * RECORD.size)
             if record[0] == step == record[-1]:
-                yield DecodeStep(*record[:8], Outcome(record[8]))
+                yield _decode_step(record)
 
     def last(self, count: int) -> list[DecodeStep]:
         """The last `count` steps, oldest first."""
@@ -343,6 +346,11 @@ class FlightReader:
 
     def close(self) -> None:
         self._map.close()
+
+
+def _decode_step(record: tuple[int, ...]) -> DecodeStep:
+    step, at_ns, batch_size, need, free, trailing, extends, retracted, outcome, _reserved, _step = record
+    return DecodeStep(step, at_ns, batch_size, need, free, trailing, extends, retracted, Outcome(outcome))
 
 
 def _read_totals(mapping: mmap.mmap) -> Totals:

@@ -7,8 +7,8 @@ What SGLang's `alloc_decode` computes, for rows with `seq_lens` tokens (the toke
     out   = page start of free[start]          for a row that needs a page
             last_loc + 1                       for any other row
 
-Rows behind the last needing row have `start == need.sum()`. That index is unused (its value is multiplied by 0) but it is
-read, and when the free list has exactly `need.sum()` pages it is one past the end. Upstream's fix, in releases from
+Rows behind the last needing row have `start == need.sum()`. That index is unused (its value is multiplied by 0) but it
+is read, and when the free list has exactly `need.sum()` pages it is one past the end. Upstream's fix, in releases from
 0.5.19 on, clamps `start` to the last page needed (pull request 35727).
 """
 

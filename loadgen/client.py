@@ -1,0 +1,163 @@
+"""httpx client of SGLang's native `/generate`, which tells every outcome apart.
+
+HTTP 200 is not success there: aborts and errors come in band, in a 200 answer or inside a stream.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from .outcomes import Completion, Outcome
+
+_DETAIL_CHARACTERS = 300
+
+
+@dataclass(frozen=True)
+class GenerateRequest:
+    """One request: the prompt's token ids, and how many new tokens to ask for."""
+
+    prompt: Sequence[int]
+    max_new_tokens: int
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Sampling parameters that all requests share.
+
+    Attributes:
+        never: token ids that must not be sampled, the model's end-of-sequence ids, so that no answer ends before its
+            length. `ignore_eos` would do the same, but SGLang admits such requests by a rule that never over-commits.
+    """
+
+    never: Sequence[int] = ()
+    temperature: float = 0.0
+
+    def parameters(self, max_new_tokens: int) -> dict[str, Any]:
+        parameters: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": self.temperature}
+        if self.never:
+            parameters["logit_bias"] = {str(token): -1e9 for token in self.never}
+        return parameters
+
+
+@dataclass
+class GenerateClient:
+    """Sends requests to one server.
+
+    Args:
+        base_url: such as `http://127.0.0.1:30000`.
+        timeout: seconds without a byte from the server after which a request counts as timed out.
+    """
+
+    base_url: str
+    timeout: float = 60.0
+    sampling: Sampling = field(default_factory=Sampling)
+
+    def __post_init__(self) -> None:
+        self._http = httpx.AsyncClient(
+            base_url=self.base_url,
+            timeout=httpx.Timeout(self.timeout, connect=5.0),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+            trust_env=False,  # a proxy has no business between us and our own server
+        )
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def send_together(self, requests: Sequence[GenerateRequest]) -> list[Completion]:
+        """Send requests in one call, in order, and wait for all of them. One completion a request, in that order."""
+        began = time.monotonic()
+        body = {
+            "input_ids": [list(request.prompt) for request in requests],
+            "sampling_params": [self.sampling.parameters(request.max_new_tokens) for request in requests],
+        }
+        try:
+            response = await self._http.post("/generate", json=body)
+            answers = response.json() if response.status_code == httpx.codes.OK else None
+        except (httpx.HTTPError, ValueError) as error:
+            return [_failure(error, began)] * len(requests)
+        if answers is None:
+            return [_refusal(response.status_code, response.text, began)] * len(requests)
+        if not isinstance(answers, list) or len(answers) != len(requests):
+            return [_in_band_error(answers, began)] * len(requests)
+        return [_judge(answer, request, began) for answer, request in zip(answers, requests, strict=True)]
+
+    async def send_streamed(self, request: GenerateRequest) -> Completion:
+        """Send one request and read its answer as a stream, which tells when the first token came."""
+        began = time.monotonic()
+        body = {
+            "input_ids": list(request.prompt),
+            "sampling_params": self.sampling.parameters(request.max_new_tokens),
+            "stream": True,
+        }
+        last: Any = None
+        first_token: float | None = None
+        ended = False
+        try:
+            async with self._http.stream("POST", "/generate", json=body) as response:
+                if response.status_code != httpx.codes.OK:
+                    return _refusal(response.status_code, (await response.aread()).decode(errors="replace"), began)
+                async for line in response.aiter_lines():
+                    if not line.startswith("data:"):
+                        continue
+                    data = line.removeprefix("data:").strip()
+                    if data == "[DONE]":
+                        ended = True
+                        break
+                    last = json.loads(data)
+                    if first_token is None and _new_tokens(last):
+                        first_token = time.monotonic() - began
+                    if "error" in last:
+                        return _in_band_error(last, began)
+        except (httpx.HTTPError, ValueError) as error:
+            return _failure(error, began)
+        if not ended:
+            return Completion(Outcome.LOST, time.monotonic() - began, "the stream ended without its end mark")
+        return _judge(last, request, began, first_token)
+
+
+def _judge(answer: Any, request: GenerateRequest, began: float, first_token_seconds: float | None = None) -> Completion:
+    meta = answer.get("meta_info") if isinstance(answer, Mapping) else None
+    finish = meta.get("finish_reason") if isinstance(meta, Mapping) else None
+    if not isinstance(meta, Mapping) or not isinstance(finish, Mapping):
+        return _in_band_error(answer, began)
+    new_tokens = _new_tokens(answer)
+    outcome, detail = Outcome.DONE, ""
+    if finish.get("type") == "abort":
+        outcome, detail = Outcome.ABORTED, str(finish.get("message", finish))
+    elif finish.get("type") == "length" and new_tokens < request.max_new_tokens:
+        outcome, detail = Outcome.TRUNCATED, f"{new_tokens} new tokens of {request.max_new_tokens}"
+    return Completion(
+        outcome,
+        seconds=float(meta.get("e2e_latency") or time.monotonic() - began),
+        detail=detail[:_DETAIL_CHARACTERS],
+        new_tokens=new_tokens,
+        first_token_seconds=first_token_seconds,
+    )
+
+
+def _new_tokens(answer: Any) -> int:
+    return int(answer.get("meta_info", {}).get("completion_tokens") or 0)
+
+
+def _in_band_error(answer: Any, began: float) -> Completion:
+    return Completion(Outcome.ERROR, time.monotonic() - began, json.dumps(answer, default=str)[:_DETAIL_CHARACTERS])
+
+
+def _refusal(status: int, text: str, began: float) -> Completion:
+    return Completion(Outcome.REFUSED, time.monotonic() - began, f"HTTP {status}: {text}"[:_DETAIL_CHARACTERS])
+
+
+def _failure(error: Exception, began: float) -> Completion:
+    if isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout):
+        outcome = Outcome.TIMED_OUT
+    elif isinstance(error, httpx.HTTPError):
+        outcome = Outcome.LOST
+    else:
+        outcome = Outcome.ERROR
+    return Completion(outcome, time.monotonic() - began, f"{type(error).__name__}: {error}"[:_DETAIL_CHARACTERS])

@@ -1,0 +1,146 @@
+"""Drives a scenario against a server: asks for waves, sends them, and hands back what the probe saw."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import anyio
+import anyio.abc
+
+from .client import GenerateClient, GenerateRequest
+from .outcomes import Completion, Outcome
+from .pages import Shape
+from .scenarios.base import Observation, ObservedStep, Scenario, Wave
+
+POLL_SECONDS = 0.01
+
+
+class StepFeed(Protocol):
+    """Where the driver learns what the probe saw."""
+
+    def take(self) -> Sequence[ObservedStep]:
+        """The decode steps since the last call, oldest first."""
+
+
+@dataclass
+class Tally:
+    """What became of the requests of a run."""
+
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+    first_token_seconds: list[float] = field(default_factory=list)
+    new_tokens: int = 0
+
+    def add(self, completion: Completion) -> None:
+        self.outcomes[completion.outcome] += 1
+        self.new_tokens += completion.new_tokens
+        if completion.outcome is not Outcome.DONE:
+            self.failures[f"{completion.outcome.value}: {completion.detail}"] += 1
+            return
+        # A failed request must not improve the latencies.
+        self.seconds.append(completion.seconds)
+        if completion.first_token_seconds is not None:
+            self.first_token_seconds.append(completion.first_token_seconds)
+
+
+class PromptMaker:
+    """Prompts of random token ids. The same seed gives the same prompts."""
+
+    def __init__(self, seed: int, token_ids: range) -> None:
+        self._random = random.Random(seed)
+        self._token_ids = token_ids
+
+    def prompt(self, tokens: int) -> list[int]:
+        return self._random.choices(self._token_ids, k=tokens)
+
+
+class Driver:
+    """Runs one scenario for a time.
+
+    Args:
+        feed: what the probe saw.
+        prompts: makes the requests' prompts.
+        on_wave: called with each wave that is sent, for the record.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario[Any],
+        client: GenerateClient,
+        feed: StepFeed,
+        prompts: PromptMaker,
+        on_wave: Callable[[float, Wave], None] = lambda _elapsed, _wave: None,
+    ) -> None:
+        self._scenario = scenario
+        self._client = client
+        self._feed = feed
+        self._prompts = prompts
+        self._on_wave = on_wave
+        self.tally = Tally()
+        self.open_requests = 0
+
+    async def run(self, duration: float) -> None:
+        """Make load for `duration` seconds, then take back what is still open.
+
+        Returns early only by cancellation. Requests that are open then count as cancelled, too.
+        """
+        began = time.monotonic()
+        async with anyio.create_task_group() as senders:
+            try:
+                while (elapsed := time.monotonic() - began) < duration:
+                    wave = self._scenario.next_wave(Observation(elapsed, self._feed.take(), self.open_requests))
+                    if wave.shapes:
+                        self._on_wave(elapsed, wave)
+                        self._start(wave, senders)
+                    await anyio.sleep(POLL_SECONDS)
+            finally:
+                senders.cancel_scope.cancel()
+
+    def _start(self, wave: Wave, senders: anyio.abc.TaskGroup) -> None:
+        requests = [self._request(shape) for shape in wave.shapes]
+        self.open_requests += len(requests)
+        if wave.streamed:
+            for request in requests:
+                senders.start_soon(self._send_streamed, request)
+        else:
+            senders.start_soon(self._send_together, requests)
+
+    def _request(self, shape: Shape) -> GenerateRequest:
+        return GenerateRequest(self._prompts.prompt(shape.prompt_tokens), shape.max_new_tokens)
+
+    async def _send_streamed(self, request: GenerateRequest) -> None:
+        with self._accounting(1) as completions:
+            completions.append(await self._client.send_streamed(request))
+
+    async def _send_together(self, requests: list[GenerateRequest]) -> None:
+        with self._accounting(len(requests)) as completions:
+            completions.extend(await self._client.send_together(requests))
+
+    def _accounting(self, requests: int) -> _Accounting:
+        return _Accounting(self, requests)
+
+
+class _Accounting:
+    """Counts every request that was sent exactly once, whatever happens to the task that waits for its answer."""
+
+    def __init__(self, driver: Driver, requests: int) -> None:
+        self._driver = driver
+        self._requests = requests
+        self._completions: list[Completion] = []
+        self._began = time.monotonic()
+
+    def __enter__(self) -> list[Completion]:
+        return self._completions
+
+    def __exit__(self, *_: object) -> None:
+        self._driver.open_requests -= self._requests
+        unanswered = self._requests - len(self._completions)
+        cancelled = Completion(Outcome.CANCELLED, time.monotonic() - self._began)
+        for completion in [*self._completions, *[cancelled] * unanswered]:
+            self._driver.tally.add(completion)

@@ -1,0 +1,22 @@
+"""The scenarios, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base import EngineNeeds, NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
+from .steady import Steady
+from .tight import Tight
+
+SCENARIOS: dict[str, type[Scenario[Any]]] = {scenario.name: scenario for scenario in (Tight, Steady)}
+
+__all__ = [
+    "SCENARIOS",
+    "EngineNeeds",
+    "NoOptions",
+    "Observation",
+    "ObservedStep",
+    "Scenario",
+    "ServerTraits",
+    "Wave",
+]

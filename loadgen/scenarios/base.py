@@ -1,0 +1,126 @@
+"""What a scenario is: from what was seen of the server to the requests to send next.
+
+No I/O, no clock, and no chance but the seed.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from ..pages import Pool, Shape
+
+_NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
+
+
+class ObservedStep(Protocol):
+    """One decode step as the probe inside the server saw it."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def need(self) -> int: ...
+    @property
+    def free(self) -> int: ...
+    @property
+    def extends(self) -> int: ...
+    @property
+    def retracted(self) -> int: ...
+    @property
+    def critical(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What is known when a wave is asked for.
+
+    Attributes:
+        elapsed: seconds since the load began.
+        steps: the decode steps seen since the last wave was asked for, oldest first.
+        open_requests: requests sent and not yet answered.
+    """
+
+    elapsed: float
+    steps: Sequence[ObservedStep]
+    open_requests: int
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Requests planned together, to be sent now and in this order.
+
+    Attributes:
+        shapes: one a request.
+        streamed: whether the client asks for a stream for each, which gives latencies, instead of one answer for all.
+    """
+
+    shapes: tuple[Shape, ...] = ()
+    streamed: bool = False
+
+
+@dataclass(frozen=True)
+class ServerTraits:
+    """What a scenario knows of the server before it sends anything.
+
+    Attributes:
+        pool: the KV pool.
+        overlap: whether the server runs with overlap scheduling, SGLang's default.
+    """
+
+    pool: Pool
+    overlap: bool = True
+
+
+@dataclass(frozen=True)
+class EngineNeeds:
+    """How the server has to be launched for a scenario to work.
+
+    Attributes:
+        arguments: SGLang server arguments.
+        environment: environment variables.
+    """
+
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=lambda: _NO_ENVIRONMENT)
+
+
+class NoOptions(BaseModel):
+    """Options of a scenario; every scenario refuses those that it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+OptionsT = TypeVar("OptionsT", bound=NoOptions)
+
+
+class Scenario(abc.ABC, Generic[OptionsT]):
+    """A way of making load."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Options: ClassVar[type[Any]] = NoOptions
+
+    def __init__(self, server: ServerTraits, options: OptionsT, seed: int) -> None:
+        self.server = server
+        self.options = options
+        self.seed = seed
+
+    @classmethod
+    def faults(cls, pool: Pool, options: OptionsT) -> list[str]:
+        """Why the scenario cannot work on this pool; empty when it can."""
+        return []
+
+    @classmethod
+    def engine_needs(cls, pool: Pool, options: OptionsT) -> EngineNeeds:
+        return EngineNeeds()
+
+    @abc.abstractmethod
+    def next_wave(self, seen: Observation) -> Wave:
+        """The requests to send now; an empty wave when there is nothing to send."""

@@ -1,0 +1,199 @@
+"""`tight`: in every decode step one request takes the last free page, with rows behind it.
+
+The mechanism it leans on is SGLang's admission. A request is admitted when its prompt, and one page more, is less
+than what is free. So a pass of admissions ends with at least one free page, and when a request of `p` pages crosses a
+boundary and ends, it leaves exactly the room in which a successor of `p` pages is admitted, with one page free. That
+is a fixed point: need 1, free 1, step after step, and it needs no timing, as long as requests wait in the server's
+queue. The server is launched so that admission reserves nothing for tokens to come (`engine_needs`).
+
+The load gets there in two moves:
+
+1. *Seating*: requests of equal size, staggered so that from some decode step on one of them crosses in each. A pass of
+   admissions charges each of them one page too many, so as many pages as requests are left over. Once the probe has
+   seen them all run, one more request takes what is left over, all but one page.
+2. *Turning*: successors, planned from what the probe saw, so that no decode step is without a crossing. They wait in
+   the server's queue, each for the pages of the one whose seat it takes.
+
+From then on the load is corrected by what the probe sees: a surplus that stays for a whole round is held by the next
+successor; when the server does what was not foreseen, or the queue ran dry, the carousel is emptied and started anew.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+
+from pydantic import Field
+
+from ..pages import Pool, crossing_once
+from .base import EngineNeeds, NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
+from .carousel import Carousel, OutOfStep, Ticket
+
+MIN_PAGE_SIZE = 8
+MIN_POOL_PAGES = 6
+_LONGEST_PROMPT_TOKENS = 8192
+_FIRST_LEAD_STEPS = 24
+_FILL_MARGIN_STEPS = 8
+
+
+class _Phase(enum.Enum):
+    OPENING = enum.auto()
+    SEATING = enum.auto()
+    TURNING = enum.auto()
+    EMPTYING = enum.auto()
+
+
+class TightOptions(NoOptions):
+    """Options of `tight`."""
+
+    queue: int = Field(default=32, ge=4, le=512, description="Requests kept waiting in the server's queue.")
+
+
+class Tight(Scenario[TightOptions]):
+    name = "tight"
+    summary = "Every decode step takes the last free page: a carousel of staggered requests, corrected by feedback"
+    Options = TightOptions
+
+    def __init__(self, server: ServerTraits, options: TightOptions, seed: int) -> None:
+        super().__init__(server, options, seed)
+        self.restarts: list[str] = []
+        self._lead = min(_FIRST_LEAD_STEPS, server.pool.page_size // 2)
+        self._queue = options.queue
+        self._begin()
+
+    @classmethod
+    def faults(cls, pool: Pool, options: TightOptions) -> list[str]:
+        faults = []
+        if pool.page_size < MIN_PAGE_SIZE:
+            faults.append(f"page_size {pool.page_size} is too small to stagger requests in, at least {MIN_PAGE_SIZE}")
+        if pool.pages < MIN_POOL_PAGES:
+            faults.append(f"pool_pages {pool.pages} is too small for {cls.name}, at least {MIN_POOL_PAGES}")
+        return faults
+
+    @classmethod
+    def engine_needs(cls, pool: Pool, options: TightOptions) -> EngineNeeds:
+        longest = max(fill_pages(pool, seats) for seats in range(2, most_seats(pool) + 1))
+        return EngineNeeds(
+            arguments=(
+                "--disable-radix-cache",
+                "--schedule-conservativeness",
+                "0",
+                "--chunked-prefill-size",
+                str(max(_LONGEST_PROMPT_TOKENS, longest * pool.page_size)),
+            ),
+            # Admission then reserves no page for tokens that a running request has still to decode.
+            environment={"SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "0"},
+        )
+
+    def next_wave(self, seen: Observation) -> Wave:
+        for step in seen.steps:
+            self._follow(step)
+        if self._phase is _Phase.EMPTYING:
+            if seen.open_requests:
+                return Wave()
+            self._begin()
+        tickets = self._plan()
+        self._carousel.board(tickets)
+        return Wave(tuple(crossing_once(t.pages, t.at_step, self.server.pool.page_size) for t in tickets))
+
+    def _begin(self) -> None:
+        pool = self.server.pool
+        self._phase = _Phase.OPENING
+        self._carousel = Carousel(pool.page_size, self.server.overlap)
+        self._seats = choose_seats(pool, most=min(most_seats(pool), pool.page_size - self._lead))
+        self._held = 0
+        self._free = pool.pages
+        self._now = 0
+        self._surplus: deque[int] = deque(maxlen=self._seats)
+        self._corrected_until = 0
+
+    def _follow(self, step: ObservedStep) -> None:
+        if self._phase is _Phase.EMPTYING:
+            return
+        self._now = step.step
+        self._free = step.free - step.need
+        try:
+            self._carousel.follow(step)
+        except OutOfStep as reason:
+            self._restart(str(reason))
+            return
+        if self._phase is _Phase.TURNING and step.need > 0:
+            self._surplus.append(step.free - step.need)
+
+    def _restart(self, reason: str) -> None:
+        self.restarts.append(reason)
+        self._phase = _Phase.EMPTYING
+
+    def _plan(self) -> list[Ticket]:
+        if self._phase is _Phase.OPENING:
+            self._phase = _Phase.SEATING
+            pages = seat_pages(self.server.pool, self._seats)
+            return [Ticket(pages, self._lead + seat) for seat in range(self._seats)]
+        if self._phase is _Phase.SEATING:
+            return self._fill()
+        return self._turn()
+
+    def _fill(self) -> list[Ticket]:
+        """Take what admission left over; when nothing is, begin to turn."""
+        if self._carousel.queue:
+            return []
+        crossings = [rider.last_step for rider in self._carousel.riders]
+        if not crossings or min(crossings) < self._now + 3:
+            self._lead = min(2 * self._lead, self.server.pool.page_size - 2)
+            self._restart(f"the first crossing came too early; it comes after {self._lead} steps from now on")
+            return []
+        if self._free > 1:
+            at_step = min(max(crossings) + _FILL_MARGIN_STEPS - self._now, self.server.pool.page_size)
+            return [Ticket(self._free - 1, at_step)]
+        self._phase = _Phase.TURNING
+        self._seats = len(self._carousel.riders)
+        self._held = sum(rider.pages for rider in self._carousel.riders)
+        return self._turn()
+
+    def _turn(self) -> list[Ticket]:
+        if not self._carousel.queue and len(self._carousel.riders) < self._seats:
+            self._queue = min(2 * self._queue, 512)
+            self._restart(f"the server's queue ran dry; {self._queue} requests are kept waiting from now on")
+            return []
+        self._correct()
+        return self._successors()
+
+    def _successors(self) -> list[Ticket]:
+        missing = self._queue - len(self._carousel.queue)
+        return self._carousel.successors(missing, self._seats, self._held) if missing > 0 else []
+
+    def _correct(self) -> None:
+        """Hold what was left over in every crossing step of a whole round, and then let that take effect."""
+        if self._now < self._corrected_until or len(self._surplus) < self._seats:
+            return
+        surplus = min(self._surplus)
+        if surplus > 0:
+            self._held += surplus
+            self._corrected_until = self._now + 2 * self._seats + self._queue
+            self._surplus.clear()
+
+
+def most_seats(pool: Pool) -> int:
+    """Half the pool at one page a request, and half a page in which to stagger them."""
+    return max(2, min((pool.pages - 1) // 2, pool.page_size // 2))
+
+
+def seat_pages(pool: Pool, seats: int) -> int:
+    """Pages of each request that is seated at first.
+
+    Admission charges a page more for each. One page must be left after that, or the pass ends for lack of room, and
+    SGLang then admits nobody until a request ends.
+    """
+    return (pool.pages - 1) // seats - 1
+
+
+def fill_pages(pool: Pool, seats: int) -> int:
+    """Pages of the request that takes what is left over after seating, all but one."""
+    return pool.pages - seats * seat_pages(pool, seats) - 1
+
+
+def choose_seats(pool: Pool, most: int) -> int:
+    """As many seats as possible without a prompt too long for one prefill; else those with the shortest prompt."""
+    allowed = range(2, max(2, most) + 1)
+    fitting = [n for n in allowed if fill_pages(pool, n) * pool.page_size <= _LONGEST_PROMPT_TOKENS]
+    return max(fitting) if fitting else min(allowed, key=lambda n: fill_pages(pool, n))
