@@ -161,11 +161,11 @@ def soak(
         data = apply_flags(load_yaml(file) if file else None, flags)
         data = extend(data, ("engine", "args"), [*(engine_arg or []), *(engine_args or [])])
         data = extend(data, ("thresholds",), bounds)
-        code = anyio.run(carry_out, build_controller(), parse_spec(data), out, _console())
+        spec = parse_spec(data)
     except InvalidSpec as error:
         print_faults(_console(stderr=True), error.faults)
         raise typer.Exit(EXIT_USAGE) from None
-    raise typer.Exit(code)
+    raise typer.Exit(anyio.run(carry_out, build_controller(), spec, out, _console(), _console(stderr=True)))
 
 
 @app.command()
@@ -182,6 +182,7 @@ def serve(
         listener = listen(host, port)
     except OSError as error:
         _refuse("port", port, f"cannot listen on {host}: {error.strerror or error}")
+    typer.echo(f"lastpage serves on http://{host}:{listener.getsockname()[1]} (its API is described at /docs)")
     carry_out(build_controller(), listener)
 
 
@@ -307,9 +308,9 @@ def main() -> None:
 
 
 def _console(*, stderr: bool = False) -> Console:
-    from rich.console import Console
+    from service.console import LastingConsole
 
-    return Console(stderr=stderr, highlight=False)
+    return LastingConsole(stderr=stderr, highlight=False)
 
 
 def _refuse(field: str, value: object, message: str) -> NoReturn:

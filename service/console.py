@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
+from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -27,6 +30,15 @@ _STATUS_TEXT = {
     RunStatus.RUNNING: "under load",
     RunStatus.DRAINING: "draining",
 }
+
+
+class LastingConsole(Console):
+    """A console whose reader may leave, as in `lastpage soak | head`: a run goes on without it, to its report."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 async def watch(console: Console, events: AsyncIterator[RunEvent]) -> Run:
@@ -98,14 +110,14 @@ def panel(run: Run, progress: Progress | None) -> Panel:
     grid.add_column(style="bold")
     grid.add_column()
     used = progress.pool_pages - (progress.free_pages or 0)
-    grid.add_row("status", _status_text(run))
+    grid.add_row("status", Text(_status_text(run)))
     grid.add_row("time", _bar(progress.elapsed_seconds, progress.total_seconds, _time_text(progress)))
     grid.add_row("pool", _bar(used, progress.pool_pages, _pool_text(progress)))
     grid.add_row("decode steps", f"{measures.decode_steps:,}")
     grid.add_row("crossing", _count(measures.crossing_steps, measures.crossing_share))
     grid.add_row("tight", _count(measures.tight_steps, measures.tight_share))
     grid.add_row("critical", Text(_count(measures.critical_steps, measures.critical_share), style="bold cyan"))
-    grid.add_row("requests", _requests_text(measures))
+    grid.add_row("requests", Text(_requests_text(measures)))
     grid.add_row("crashes", Text(str(measures.crashes), style="bold red" if measures.crashes else "green"))
     return Panel(Group(grid, *(crash_text(crash) for crash in run.crashes)), title=title, title_align="left")
 

@@ -24,7 +24,6 @@ EXIT_SPEC = 2
 EXIT_NOT_STARTED = 4
 EXIT_INTERRUPTED = 130
 _EXIT_VERDICT = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.INCONCLUSIVE: 3}
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def exit_code(run: Run) -> int:
@@ -82,17 +81,17 @@ def parse_option(text: str) -> tuple[str, Any]:
     raise InvalidSpec([Fault(field="load.options", value=text, message="write KEY=VALUE, as in waves=3")])
 
 
-async def soak(controller: Controller, spec: RunSpec, out: Path | None, console: Console) -> int:
-    """Carry one run out, show it, and return the exit code. SIGINT, SIGTERM and SIGHUP interrupt it in order.
-
-    Raises:
-        InvalidSpec: the spec cannot work; nothing was started.
-    """
+async def soak(controller: Controller, spec: RunSpec, out: Path | None, console: Console, errors: Console) -> int:
+    """Carry one run out, show it, and return the exit code. SIGINT, SIGTERM and SIGHUP interrupt it in order."""
     async with controller.manager.started() as manager:
         try:
             run = await manager.submit(spec, out)
+        except InvalidSpec as error:
+            print_faults(errors, error.faults)
+            return EXIT_SPEC
         except OSError as error:
-            raise InvalidSpec([Fault(field="out", value=str(out), message=f"cannot be used: {error}")]) from error
+            print_faults(errors, [Fault(field="out", value=str(out), message=f"cannot be used: {error}")])
+            return EXIT_SPEC
         async with anyio.create_task_group() as group:
             group.start_soon(_stop_on_signal, manager, console)
             run = await watch(console, manager.events(run.id))
@@ -111,10 +110,18 @@ def print_faults(console: Console, faults: Sequence[Fault]) -> None:
 async def _stop_on_signal(manager: RunManager, console: Console) -> None:
     """Interrupt the run at the first signal; cut it off at the second."""
     async with anyio.create_task_group() as group:
-        with anyio.open_signal_receiver(*_SIGNALS) as signals:
+        with anyio.open_signal_receiver(*_signals()) as signals:
             grace_seconds = GRACE_SECONDS
             async for _ in signals:
                 if grace_seconds:
                     console.print("Interrupted: stopping the engine and writing the report. Once more cuts it off.")
                 group.start_soon(manager.shutdown, grace_seconds)
                 grace_seconds = 0.0
+
+
+def _signals() -> list[signal.Signals]:
+    """Under nohup a terminal that hangs up is nothing to stop for."""
+    heard = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        heard.append(signal.SIGHUP)
+    return heard

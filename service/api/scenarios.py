@@ -7,6 +7,8 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from loadgen.scenarios import SCENARIOS
+
 router = APIRouter(prefix="/v1/scenarios", tags=["scenarios"])
 
 
@@ -27,8 +29,6 @@ class ScenarioList(BaseModel):
 @router.get("")
 async def list_scenarios() -> ScenarioList:
     """Every scenario, with the options that it takes."""
-    from loadgen.scenarios import SCENARIOS
-
     return ScenarioList(
         scenarios=[
             ScenarioView(name=name, summary=scenario.summary, options=scenario.Options.model_json_schema())

@@ -1,0 +1,82 @@
+"""Claims about what is shown while a run runs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from service.console import panel, progress_line, watch
+from service.runs.events import EventType, RunEvent
+from service.runs.model import Crash, Progress, Run, RunStatus
+from service.runs.spec import RunSpec
+from tests.fake_executor import AT_THE_EDGE, CRASH, ENGINE
+from tests.test_metrics import NOW
+
+pytestmark = pytest.mark.anyio
+
+RUN = Run(id="r", spec=RunSpec(), folder=Path("/nowhere"), created_at=NOW, engine=ENGINE, status=RunStatus.RUNNING)
+PROGRESS = Progress(
+    status=RunStatus.RUNNING,
+    elapsed_seconds=12,
+    total_seconds=60,
+    pool_pages=32,
+    free_pages=1,
+    measures=AT_THE_EDGE,
+)
+
+
+async def events() -> AsyncIterator[RunEvent]:
+    told: list[tuple[EventType, Run, Progress | Crash | None]] = [
+        (EventType.STATUS, RUN.model_copy(update={"status": RunStatus.LAUNCHING, "engine": None}), None),
+        (EventType.STATUS, RUN, None),
+        (EventType.STATUS, RUN, None),
+        *((EventType.PROGRESS, RUN, PROGRESS) for _ in range(20)),
+        (EventType.CRASH, RUN.model_copy(update={"crashes": (CRASH,)}), CRASH),
+        (EventType.FINISHED, RUN.model_copy(update={"status": RunStatus.FINISHED}), None),
+    ]
+    for number, (type, run, detail) in enumerate(told, start=1):
+        yield RunEvent(number, type, NOW, run, detail)
+
+
+async def test_without_a_terminal_there_are_plain_lines_and_not_too_many() -> None:
+    stream = io.StringIO()
+    run = await watch(Console(file=stream, width=40), events())
+    assert run.status is RunStatus.FINISHED
+    lines = stream.getvalue().splitlines()
+    assert "\x1b" not in stream.getvalue()
+    assert lines[0].startswith("launching the engine: tight on the default engine")
+    assert lines[1].startswith("under load: tight on fake (SGLang 0.5.23, rehearsal)")
+    assert lines[2] == progress_line(PROGRESS)
+    assert lines[3].startswith("crash    oob_index")
+
+
+async def test_a_terminal_gets_a_panel() -> None:
+    stream = io.StringIO()
+    run = await watch(Console(file=stream, force_terminal=True, width=100), events())
+    assert run.status is RunStatus.FINISHED
+    assert "pool 31/32 pages used, 1 free" in stream.getvalue()
+
+
+def test_a_line_tells_pool_steps_crashes_and_time_left() -> None:
+    line = progress_line(PROGRESS)
+    for part in ("12s under load, 48s left", "pool 31/32 pages used, 1 free", "critical 900 (90.0%)", "crashes 0"):
+        assert part in line
+
+
+def test_markup_in_names_is_shown_as_it_is() -> None:
+    stream = io.StringIO()
+    spec = RunSpec.model_validate({"load": {"scenario": "[bold]x[/nonsense]"}})
+    run = RUN.model_copy(update={"spec": spec, "detail": "[/red]"})
+    Console(file=stream, width=200).print(panel(run, PROGRESS))
+    assert "[bold]x[/nonsense]" in stream.getvalue()
+    assert "[/red]" in stream.getvalue()
+
+
+def test_a_panel_before_any_progress_tells_the_status() -> None:
+    stream = io.StringIO()
+    Console(file=stream, width=100).print(panel(RUN.model_copy(update={"status": RunStatus.LAUNCHING}), None))
+    assert "launching the engine" in stream.getvalue()
