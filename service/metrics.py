@@ -53,7 +53,7 @@ class ControllerMetrics:
             self._progress = event.detail
             self._count(run.measures)
         elif isinstance(event.detail, Crash):
-            self._crashes[str(event.detail.kind)] += 1
+            self._crashes[event.detail.kind.value] += 1
         elif event.type is EventType.FINISHED:
             self._finish(run)
 

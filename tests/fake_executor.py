@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 
 import anyio
 
+from service.engine.crash_signatures import CrashKind
 from service.plugin.settings import Allocator, Profile
 from service.runs.executor import RunObserver
 from service.runs.faults import Fault
@@ -33,7 +34,7 @@ AT_THE_EDGE = Measures(
     ready_to_first_critical_seconds=0.4,
 )
 CRASH = Crash(
-    kind="oob_index",
+    kind=CrashKind.OOB_INDEX,
     reason="IndexError: index 1 is out of bounds for dimension 0 with size 1",
     at=datetime(2026, 11, 30, tzinfo=timezone.utc),
     step=17,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +15,6 @@ from service.runs.faults import Fault, InvalidSpec, fault_of
 from service.runs.manager import NotAccepting, RunEnded
 from service.runs.spec import RunSpec
 from service.store.base import RunNotFound
-
-_logger = logging.getLogger(__name__)
 
 
 class ErrorBody(BaseModel):
@@ -60,7 +57,7 @@ def install_error_handlers(app: FastAPI) -> None:
         return error_answer(error.status_code, [fault], dict(error.headers or {}))
 
     @app.exception_handler(Exception)
-    async def _(request: Request, error: Exception) -> JSONResponse:
+    async def _(_: Request, error: Exception) -> JSONResponse:
         return error_answer(500, [Fault(field="", message=f"the controller failed: {type(error).__name__}: {error}")])
 
 

@@ -57,7 +57,7 @@ def crash_text(crash: Crash) -> Text:
     step = f", decode step {crash.step:,}" if crash.step is not None else ""
     after = f", {crash.seconds_after_ready:.2f} s after ready" if crash.seconds_after_ready is not None else ""
     evidence = ", ".join(crash.evidence.values()) or "none"
-    lines = f"crash    {crash.kind} at {at}{step}{after}\n         {crash.reason}\n         evidence: {evidence}"
+    lines = f"crash    {crash.kind.value} at {at}{step}{after}\n         {crash.reason}\n         evidence: {evidence}"
     return Text(lines, style="red")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
+from service.engine.crash_signatures import CrashKind
 from service.plugin.settings import Allocator, Profile
 from service.runs.spec import RunSpec
 
@@ -129,8 +130,8 @@ class Measures(Shape):
 class Crash(Shape):
     """One death, hang or silence of the engine, and what is left to look at."""
 
-    kind: str = Field(description="A kind of `service.engine.crash.CrashKind`.")
-    reason: str = Field(description="The line of evidence that decided the kind.")
+    kind: CrashKind = Field(description="What kind of crash it was.")
+    reason: str = Field(description="Why it is taken for that kind, in one sentence.")
     at: datetime = Field(description="When it happened, UTC.")
     step: int | None = Field(default=None, description="The last decode step that the recorder saw.")
     seconds_after_ready: float | None = Field(default=None, description="From the engine's readiness to that step.")
