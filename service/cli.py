@@ -89,8 +89,8 @@ def soak(
         list[str] | None,
         typer.Option(
             metavar="ARG",
-            help="One more SGLang argument, as in `--engine-arg --disable-overlap-schedule`; may be repeated. "
-            "Arguments after `--` do the same.",
+            help="One more SGLang argument, as in `--engine-arg --tp=2`; may be repeated. Arguments after `--` do the "
+            "same.",
             rich_help_panel=_ENGINE,
         ),
     ] = None,
@@ -237,6 +237,21 @@ def engine_install(
     except EngineError as error:
         _fail(str(error))
     typer.echo(f"engine {found.name} is ready: {found.python}")
+
+
+@engine_app.command("ensure")
+def engine_ensure(
+    release: Annotated[str, typer.Argument(help="SGLang release, as in 0.5.23.", metavar="VERSION")],
+) -> None:
+    """Have an engine to run on: this machine's own where it has an NPU, else that release, installed if it is not."""
+    from service.engine.install import ensure
+    from service.engine.installation import EngineError
+    from service.home import Home
+
+    try:
+        ensure(Home.default(), release, report=typer.echo)
+    except EngineError as error:
+        _fail(str(error))
 
 
 @engine_app.command("add")

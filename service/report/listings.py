@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from loadgen.scenarios import Scenario
@@ -19,10 +18,12 @@ def print_engines(console: Console, engines: Sequence[Engine]) -> None:
     if not engines:
         console.print("No engine yet: `lastpage engine install` or `lastpage engine add` makes one known.")
         return
-    table = Table("name", "version", "origin", "interpreter")
-    for engine in engines:
-        table.add_row(engine.name, engine.version or "", engine.origin, Text(str(engine.python)))
-    console.print(table, soft_wrap=not console.is_terminal)
+    rows = [("name", "version", "origin", "interpreter")]
+    rows += [(engine.name, engine.version or "", engine.origin, str(engine.python)) for engine in engines]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        console.print(Text("  ".join(cells).rstrip()), soft_wrap=True)
 
 
 def print_check(console: Console, engine: Engine, check: EngineCheck) -> None:
@@ -47,7 +48,7 @@ def print_check(console: Console, engine: Engine, check: EngineCheck) -> None:
 def print_scenarios(console: Console, scenarios: Mapping[str, type[Scenario[Any]]]) -> None:
     """A paragraph a scenario, with its options."""
     for name, scenario in sorted(scenarios.items()):
-        console.print(Text.assemble((name, "bold"), f"  {scenario.summary}"))
+        console.print(Text.assemble((name, "bold"), f"  {scenario.summary}"), soft_wrap=True)
         for option, field in scenario.Options.model_fields.items():
             default = "required" if field.is_required() else f"default {field.get_default(call_default_factory=True)}"
-            console.print(Text(f"    {option} ({default})  {field.description or ''}"))
+            console.print(Text(f"    {option} ({default})  {field.description or ''}"), soft_wrap=True)
