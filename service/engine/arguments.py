@@ -82,7 +82,8 @@ def refused_arguments(words: Sequence[str], *, tiny_model: bool) -> list[str]:
     options, stray = split_options(words)
     messages = [f"{word!r} belongs to no option; write --option value or --option=value" for word in stray]
     for option in options:
-        name = next((name for name in owned if option.means(name)), None)
+        exact = option.name if option.name in owned else None
+        name = exact or next((name for name in owned if option.means(name)), None)
         if name is not None:
             shown = option.name if option.name == name else f"{option.name} (taken for {name})"
             messages.append(f"{shown} is set by lastpage: {owned[name]}")

@@ -156,7 +156,7 @@ def _recorded_call(evidence: Evidence) -> str:
 
 
 def _kernel(lines: list[str]) -> str | None:
-    """The kernel at fault, as CANN names it. The operator in a Python stack may be innocent: errors are asynchronous."""
+    """The kernel at fault, as CANN names it. The operator in the Python stack may be innocent."""
     return next((match[1] for line in lines if (match := _KERNEL.search(line))), None)
 
 
@@ -216,13 +216,13 @@ def _from_end(evidence: Evidence, lines: list[str]) -> Classification:
 
 def _returncode(evidence: Evidence, lines: list[str]) -> tuple[int | None, str]:
     """How the process that died first ended (negative for a signal), and the log line that says so, if one does."""
-    returncode = evidence.exit_code if evidence.signal is None else -evidence.signal
+    returncode, line = evidence.exit_code if evidence.signal is None else -evidence.signal, ""
     if returncode in (None, -signal.SIGKILL):
         child = next((match for line in lines if (match := _CHILD.search(line))), None)
         if child is not None:
-            return int(child[1]), child.string.strip()
-        if any(_SHUTDOWN.search(line) for line in lines):
-            return None, ""
+            returncode, line = int(child[1]), child.string.strip()
+        elif any(_SHUTDOWN.search(line) for line in lines):
+            returncode = None
     if returncode is not None and returncode > _SHELL_SIGNAL_BASE:
         returncode = _SHELL_SIGNAL_BASE - returncode
-    return returncode, ""
+    return returncode, line

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ _HEAD_SIZE = {Profile.REHEARSAL: 32, Profile.ASCEND: 128}
 def write_tiny_model(models: Path, profile: Profile) -> Path:
     """Write the model's folder below `models`, unless it is there.
 
-    Safe when several processes do it at once: the folder's name is a digest of what is in it.
+    Safe when several do it at once: the folder's name is a digest of what is in it.
 
     Returns:
         the model's folder.
@@ -41,14 +41,15 @@ def write_tiny_model(models: Path, profile: Profile) -> Path:
     folder = models / f"tiny-{digest}"
     if folder.is_dir():
         return folder
-    draft = models / f".{folder.name}.{os.getpid()}"
-    draft.mkdir(parents=True, exist_ok=True)
+    models.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=models))
+    draft.chmod(0o755)
     for name, text in texts.items():
         (draft / name).write_text(text, encoding="utf-8")
     try:
         draft.rename(folder)
     except OSError:
-        # Another process was first.
+        # Another one was first.
         shutil.rmtree(draft)
         if not folder.is_dir():
             raise
