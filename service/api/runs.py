@@ -22,6 +22,7 @@ from service.runs.spec import RunSpec
 
 KEEP_ALIVE_SECONDS = 15
 MAX_LISTED = 1000
+_LONGEST_EVENT_ID = 20
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
@@ -95,7 +96,7 @@ async def show_report_file(run_id: str, suffix: str, manager: ManagerDependency)
 @router.get("/{run_id}/events", responses={204: {"description": "nothing follows the last event"}, 404: {}})
 async def watch_run(run_id: str, manager: ManagerDependency, last_event_id: Annotated[str, Header()] = "") -> Response:
     """What happens in a run, as Server-Sent Events: from its start, or after the event in `Last-Event-ID`."""
-    after = int(last_event_id) if last_event_id.isdecimal() else 0
+    after = int(last_event_id) if last_event_id.isdecimal() and len(last_event_id) < _LONGEST_EVENT_ID else 0
     if await manager.nothing_follows(run_id, after):
         return Response(status_code=204)  # which tells a browser's EventSource not to come back
     return EventSourceResponse(_stream(manager, run_id, after), ping=KEEP_ALIVE_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -43,7 +44,7 @@ def fault_of(
         known = _fields_beside(model, location)
         message = f"unknown field; allowed: {', '.join(known)}" if known else "unknown field; none is allowed here"
     path = ".".join(map(str, (*([prefix] if prefix else []), *location)))
-    return Fault(field=path, value=_json_value(detail.get("input")), message=message)
+    return Fault(field=_text(path), value=_json_value(detail.get("input")), message=_text(message))
 
 
 def _fields_beside(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
@@ -62,10 +63,18 @@ def _is_model(kind: Any) -> bool:
 
 
 def _json_value(value: Any) -> JsonValue:
-    if value is None or isinstance(value, (str, int, float, bool)):
+    """A value as JSON can carry it: what was given may be the very thing that it cannot."""
+    if isinstance(value, str):
+        return _text(value)
+    if value is None or isinstance(value, (int, bool)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, dict):
-        return {str(key): _json_value(inner) for key, inner in value.items()}
+        return {_text(str(key)): _json_value(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_json_value(inner) for inner in value]
-    return repr(value)
+    return _text(repr(value))
+
+
+def _text(text: str) -> str:
+    """Without lone surrogates, which JSON can escape and UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode("utf-8")

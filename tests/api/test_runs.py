@@ -83,6 +83,9 @@ async def test_a_fault_found_in_preflight_is_refused_like_one_of_form(serve: Ser
         ("[]", "application/json", "dictionary"),
         ("{}", "text/plain", "Content-Type: application/json"),
         ("", "application/json", "required"),
+        ('{"load": {"duration": NaN}}', "application/json", "finite"),
+        ('{"name": "\\ud800"}', "application/json", "unicode"),
+        ('{"\\ud800": 1}', "application/json", "unicode"),
     ],
 )
 async def test_a_body_that_is_no_spec_is_refused(
@@ -164,7 +167,7 @@ async def test_events_are_replayed_from_the_start_or_after_the_last_one_seen(ser
         assert by_type["finished"]["verdict"] == "fail" and by_type["finished"]["links"]["report"]
         later = await client.get(path, headers={"Last-Event-ID": "3"})
         assert events(later.text) == all_events[3:]
-        for nonsense in ("x", "-1", "٣"):
+        for nonsense in ("x", "-1", "٣", "9" * 5000):
             assert (await client.get(path, headers={b"Last-Event-ID": nonsense.encode()})).status_code == 200
         last = await client.get(path, headers={"Last-Event-ID": str(all_events[-1][0])})
         assert (last.status_code, last.text) == (204, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +136,26 @@ def test_an_empty_spec_file_is_the_default_soak(tmp_path: Path) -> None:
     file = tmp_path / "spec.yaml"
     file.write_text("# nothing\n")
     assert parse_spec(load_yaml(file)) == RunSpec()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+sections = st.dictionaries(st.sampled_from(sorted(RunSpec.model_fields)), json_values)
+details = st.dictionaries(
+    st.sampled_from(["engine", "load"]),
+    st.dictionaries(st.sampled_from(["name", "page_size", "args", "port", "duration", "seed", "options"]), json_values),
+)
+
+
+@given(json_values | sections | details)
+def test_whatever_is_given_is_a_spec_or_named_faults_that_json_can_carry(data: Any) -> None:
+    try:
+        parse_spec(data)
+    except InvalidSpec as error:
+        assert error.faults
+        for fault in error.faults:
+            json.dumps(fault.model_dump(mode="json"), ensure_ascii=False, allow_nan=False).encode()
+            assert fault.message
