@@ -67,6 +67,11 @@ class Driver:
         feed: what the probe saw.
         prompts: makes the requests' prompts.
         on_wave: called with each wave that is sent, for the record.
+
+    Attributes:
+        tally: what became of the requests so far.
+        open_requests: requests sent and not yet answered.
+        unanswered: what those count as that are still open when the load ends.
     """
 
     def __init__(
@@ -84,6 +89,7 @@ class Driver:
         self._on_wave = on_wave
         self.tally = Tally()
         self.open_requests = 0
+        self.unanswered = Outcome.CANCELLED
 
     async def run(self, duration: float) -> None:
         """Make load for `duration` seconds, then take back what is still open.
@@ -141,6 +147,6 @@ class _Accounting:
     def __exit__(self, *_: object) -> None:
         self._driver.open_requests -= self._requests
         unanswered = self._requests - len(self._completions)
-        cancelled = Completion(Outcome.CANCELLED, time.monotonic() - self._began)
-        for completion in [*self._completions, *[cancelled] * unanswered]:
+        without_answer = Completion(self._driver.unanswered, time.monotonic() - self._began)
+        for completion in [*self._completions, *[without_answer] * unanswered]:
             self._driver.tally.add(completion)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import EngineNeeds, NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
+from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
 from .steady import Steady
 from .tight import Tight
 
@@ -13,6 +13,7 @@ SCENARIOS: dict[str, type[Scenario[Any]]] = {scenario.name: scenario for scenari
 __all__ = [
     "SCENARIOS",
     "EngineNeeds",
+    "Misfit",
     "NoOptions",
     "Observation",
     "ObservedStep",

@@ -91,6 +91,21 @@ class EngineNeeds:
     environment: Mapping[str, str] = field(default_factory=lambda: _NO_ENVIRONMENT)
 
 
+@dataclass(frozen=True)
+class Misfit:
+    """Why a scenario cannot work on a pool.
+
+    Attributes:
+        field: the run spec's field that is to blame, such as `engine.pool_pages`.
+        value: what it is.
+        message: what is wrong with it, and what is allowed.
+    """
+
+    field: str
+    value: int | float | None
+    message: str
+
+
 class NoOptions(BaseModel):
     """Options of a scenario; every scenario refuses those that it does not know."""
 
@@ -113,13 +128,18 @@ class Scenario(abc.ABC, Generic[OptionsT]):
         self.seed = seed
 
     @classmethod
-    def faults(cls, pool: Pool, options: OptionsT) -> list[str]:
+    def faults(cls, pool: Pool, options: OptionsT) -> list[Misfit]:
         """Why the scenario cannot work on this pool; empty when it can."""
         return []
 
     @classmethod
     def engine_needs(cls, pool: Pool, options: OptionsT) -> EngineNeeds:
         return EngineNeeds()
+
+    @classmethod
+    @abc.abstractmethod
+    def longest_request(cls, pool: Pool, options: OptionsT) -> int:
+        """Tokens of the longest request, prompt and answer, that the scenario may send."""
 
     @abc.abstractmethod
     def next_wave(self, seen: Observation) -> Wave:

@@ -107,8 +107,8 @@ class Carousel:
         for _ in range(count):
             freed, _ = heapq.heappop(turns)
             first_step = self._first_step(freed, crossed)
-            # Not its first step: the prompt of a request that crosses at once fills its last page to the brim, and SGLang
-            # does not admit that into the space its predecessor left.
+            # Not its first step: the prompt of a request that crosses at once fills its last page to the brim, and
+            # SGLang does not admit that into the space its predecessor left.
             crossing = first_step + 2
             while crossing in crossed:
                 crossing += 1

@@ -11,7 +11,7 @@ import random
 from pydantic import Field
 
 from ..pages import Pool, Shape
-from .base import NoOptions, Observation, Scenario, ServerTraits, Wave
+from .base import Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
 
 
 class SteadyOptions(NoOptions):
@@ -34,14 +34,19 @@ class Steady(Scenario[SteadyOptions]):
         self._next_arrival = self._random.expovariate(options.rate)
 
     @classmethod
-    def faults(cls, pool: Pool, options: SteadyOptions) -> list[str]:
+    def faults(cls, pool: Pool, options: SteadyOptions) -> list[Misfit]:
         prompt, answer = _longest(pool, options)
         if prompt + answer + pool.page_size >= pool.tokens:
-            return [
-                f"a prompt of {prompt} and an answer of {answer} tokens do not fit a pool of {pool.pages} pages of "
-                f"{pool.page_size}, with the page that admission keeps back"
-            ]
+            message = (
+                f"a prompt of {prompt} and an answer of {answer} tokens do not fit into {pool.pages} pages of "
+                f"{pool.page_size}, with the page that admission keeps back; use a larger pool, or shorter lengths"
+            )
+            return [Misfit("engine.pool_pages", pool.pages, message)]
         return []
+
+    @classmethod
+    def longest_request(cls, pool: Pool, options: SteadyOptions) -> int:
+        return sum(_longest(pool, options))
 
     def next_wave(self, seen: Observation) -> Wave:
         shapes = []

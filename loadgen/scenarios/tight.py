@@ -26,7 +26,7 @@ from collections import deque
 from pydantic import Field
 
 from ..pages import Pool, crossing_once
-from .base import EngineNeeds, NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
+from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
 from .carousel import Carousel, OutOfStep, Ticket
 
 MIN_PAGE_SIZE = 8
@@ -34,6 +34,7 @@ MIN_POOL_PAGES = 6
 _LONGEST_PROMPT_TOKENS = 8192
 _FIRST_LEAD_STEPS = 24
 _FILL_MARGIN_STEPS = 8
+_FEWEST_SEATS = 2
 
 
 class _Phase(enum.Enum):
@@ -46,7 +47,7 @@ class _Phase(enum.Enum):
 class TightOptions(NoOptions):
     """Options of `tight`."""
 
-    queue: int = Field(default=32, ge=4, le=512, description="Requests kept waiting in the server's queue.")
+    queue: int = Field(default=64, ge=4, le=512, description="Requests kept waiting in the server's queue.")
 
 
 class Tight(Scenario[TightOptions]):
@@ -57,33 +58,38 @@ class Tight(Scenario[TightOptions]):
     def __init__(self, server: ServerTraits, options: TightOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self.restarts: list[str] = []
-        self._lead = min(_FIRST_LEAD_STEPS, server.pool.page_size // 2)
+        self._leads = possible_leads(server.pool)
         self._queue = options.queue
         self._begin()
 
     @classmethod
-    def faults(cls, pool: Pool, options: TightOptions) -> list[str]:
+    def faults(cls, pool: Pool, options: TightOptions) -> list[Misfit]:
         faults = []
         if pool.page_size < MIN_PAGE_SIZE:
-            faults.append(f"page_size {pool.page_size} is too small to stagger requests in, at least {MIN_PAGE_SIZE}")
+            message = f"too small to stagger requests in; {cls.name} needs at least {MIN_PAGE_SIZE}"
+            faults.append(Misfit("engine.page_size", pool.page_size, message))
         if pool.pages < MIN_POOL_PAGES:
-            faults.append(f"pool_pages {pool.pages} is too small for {cls.name}, at least {MIN_POOL_PAGES}")
+            message = f"too few for requests to take turns; {cls.name} needs at least {MIN_POOL_PAGES}"
+            faults.append(Misfit("engine.pool_pages", pool.pages, message))
         return faults
 
     @classmethod
     def engine_needs(cls, pool: Pool, options: TightOptions) -> EngineNeeds:
-        longest = max(fill_pages(pool, seats) for seats in range(2, most_seats(pool) + 1))
         return EngineNeeds(
             arguments=(
                 "--disable-radix-cache",
                 "--schedule-conservativeness",
                 "0",
                 "--chunked-prefill-size",
-                str(max(_LONGEST_PROMPT_TOKENS, longest * pool.page_size)),
+                str(max(_LONGEST_PROMPT_TOKENS, longest_prompt_pages(pool) * pool.page_size)),
             ),
             # Admission then reserves no page for tokens that a running request has still to decode.
             environment={"SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "0"},
         )
+
+    @classmethod
+    def longest_request(cls, pool: Pool, options: TightOptions) -> int:
+        return (longest_prompt_pages(pool) + 1) * pool.page_size
 
     def next_wave(self, seen: Observation) -> Wave:
         for step in seen.steps:
@@ -100,7 +106,7 @@ class Tight(Scenario[TightOptions]):
         pool = self.server.pool
         self._phase = _Phase.OPENING
         self._carousel = Carousel(pool.page_size, self.server.overlap)
-        self._seats = choose_seats(pool, most=min(most_seats(pool), pool.page_size - self._lead))
+        self._seats = choose_seats(pool, lead=self._leads[0])
         self._held = 0
         self._free = pool.pages
         self._now = 0
@@ -128,7 +134,7 @@ class Tight(Scenario[TightOptions]):
         if self._phase is _Phase.OPENING:
             self._phase = _Phase.SEATING
             pages = seat_pages(self.server.pool, self._seats)
-            return [Ticket(pages, self._lead + seat) for seat in range(self._seats)]
+            return [Ticket(pages, self._leads[0] + seat) for seat in range(self._seats)]
         if self._phase is _Phase.SEATING:
             return self._fill()
         return self._turn()
@@ -139,8 +145,8 @@ class Tight(Scenario[TightOptions]):
             return []
         crossings = [rider.last_step for rider in self._carousel.riders]
         if not crossings or min(crossings) < self._now + 3:
-            self._lead = min(2 * self._lead, self.server.pool.page_size - 2)
-            self._restart(f"the first crossing came too early; it comes after {self._lead} steps from now on")
+            self._leads = self._leads[1:] or self._leads
+            self._restart(f"the first crossing came too early; it comes after {self._leads[0]} steps from now on")
             return []
         if self._free > 1:
             at_step = min(max(crossings) + _FILL_MARGIN_STEPS - self._now, self.server.pool.page_size)
@@ -173,9 +179,13 @@ class Tight(Scenario[TightOptions]):
             self._surplus.clear()
 
 
-def most_seats(pool: Pool) -> int:
-    """Half the pool at one page a request, and half a page in which to stagger them."""
-    return max(2, min((pool.pages - 1) // 2, pool.page_size // 2))
+def possible_leads(pool: Pool) -> list[int]:
+    """Decode steps before the first crossing: a few at first, twice as many each time that was too few."""
+    longest = pool.page_size - _FEWEST_SEATS
+    leads = [min(_FIRST_LEAD_STEPS, pool.page_size // 2)]
+    while leads[-1] < longest:
+        leads.append(min(2 * leads[-1], longest))
+    return leads
 
 
 def seat_pages(pool: Pool, seats: int) -> int:
@@ -192,8 +202,19 @@ def fill_pages(pool: Pool, seats: int) -> int:
     return pool.pages - seats * seat_pages(pool, seats) - 1
 
 
-def choose_seats(pool: Pool, most: int) -> int:
-    """As many seats as possible without a prompt too long for one prefill; else those with the shortest prompt."""
-    allowed = range(2, max(2, most) + 1)
+def choose_seats(pool: Pool, lead: int) -> int:
+    """As many seats as can be without a prompt too long for one prefill; else those with the shortest prompt.
+
+    At most half the pool's pages, one for each and one that admission charges more, and half a page's decode steps, or
+    what the lead leaves of a page, so that each seat has a step of its own in which to cross.
+    """
+    most = min((pool.pages - 1) // 2, pool.page_size // 2, pool.page_size - lead)
+    allowed = range(_FEWEST_SEATS, most + 1)
     fitting = [n for n in allowed if fill_pages(pool, n) * pool.page_size <= _LONGEST_PROMPT_TOKENS]
     return max(fitting) if fitting else min(allowed, key=lambda n: fill_pages(pool, n))
+
+
+def longest_prompt_pages(pool: Pool) -> int:
+    """Pages of the longest prompt that the scenario can come to send on this pool."""
+    choices = {choose_seats(pool, lead) for lead in possible_leads(pool)}
+    return max(max(seat_pages(pool, seats), fill_pages(pool, seats)) for seats in choices)

@@ -1,0 +1,71 @@
+"""What a model's folder tells that launch and load depend on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+class ModelNotUsable(ValueError):
+    """The folder is not that of a model that can be served; the message says why."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Facts from a model's `config.json` and `generation_config.json`.
+
+    Attributes:
+        vocabulary: token ids are below this.
+        end_tokens: ids that end an answer early.
+        context_length: longest request, tokens; None when the configuration does not say.
+    """
+
+    vocabulary: int
+    end_tokens: tuple[int, ...]
+    context_length: int | None
+
+
+def read_model(folder: Path) -> ModelFacts:
+    """Read a model's facts.
+
+    Raises:
+        ModelNotUsable: there is no such folder, no config.json in it, or no vocabulary size in that.
+    """
+    if not folder.is_dir():
+        raise ModelNotUsable(f"{folder} is not a folder")
+    config = _read(folder / "config.json", required=True)
+    # Models that take pictures keep their language model's configuration in a section.
+    section = config.get("text_config")
+    text = section if isinstance(section, dict) else config
+    vocabulary = text.get("vocab_size", config.get("vocab_size"))
+    if not isinstance(vocabulary, int) or vocabulary < 2:
+        raise ModelNotUsable(f"{folder / 'config.json'} has no vocab_size")
+    generation = _read(folder / "generation_config.json", required=False)
+    ends = {*_ids(config.get("eos_token_id")), *_ids(text.get("eos_token_id")), *_ids(generation.get("eos_token_id"))}
+    context = text.get("max_position_embeddings")
+    return ModelFacts(
+        vocabulary=vocabulary,
+        end_tokens=tuple(sorted(ends)),
+        context_length=context if isinstance(context, int) else None,
+    )
+
+
+def _read(path: Path, *, required: bool) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if required:
+            raise ModelNotUsable(f"{path.parent} has no {path.name}") from None
+        return {}
+    except (OSError, ValueError) as error:
+        raise ModelNotUsable(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelNotUsable(f"{path} does not hold a JSON object")
+    return content
+
+
+def _ids(value: Any) -> list[int]:
+    values = value if isinstance(value, list) else [value]
+    return [token for token in values if isinstance(token, int)]

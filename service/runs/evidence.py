@@ -1,0 +1,130 @@
+"""What is kept of a crash: how it is classified, and the files that show it."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+
+from loadgen.scenarios import Wave
+from service.engine.command import FLIGHT_FILE, LOG_FILE
+from service.engine.crash import Classification, Evidence, classify
+from service.engine.death import EngineDeath
+from service.engine.process import EngineProcess
+from service.plugin.recorder import DecodeStep
+from service.runs.folder import write_atomically
+from service.runs.model import Crash
+from service.runs.recording import Recording, wall_time
+from service.runs.watch import Alarm, Sign
+
+STEPS_FILE = "steps.jsonl"
+PLAN_FILE = "plan.jsonl"
+_STEPS_KEPT = 1000
+_WAVES_KEPT = 2000
+_LOG_LINES = 2000
+
+
+class SentWaves:
+    """The last waves that were sent."""
+
+    def __init__(self) -> None:
+        self._waves: deque[tuple[float, Wave]] = deque(maxlen=_WAVES_KEPT)
+
+    def add(self, elapsed: float, wave: Wave) -> None:
+        self._waves.append((elapsed, wave))
+
+    def write(self, folder: Path) -> None:
+        """Write them to the run's folder, one JSON object a wave.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        lines = (
+            {
+                "elapsed_seconds": round(elapsed, 4),
+                "requests": [
+                    {"prompt_tokens": shape.prompt_tokens, "max_new_tokens": shape.max_new_tokens}
+                    for shape in wave.shapes
+                ],
+            }
+            for elapsed, wave in self._waves
+        )
+        _write_lines(folder / PLAN_FILE, lines)
+
+
+def write_steps(folder: Path, steps: Iterable[DecodeStep]) -> None:
+    """Write decode steps to the run's folder, one JSON object a step.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    _write_lines(
+        folder / STEPS_FILE,
+        (
+            {
+                "step": step.step,
+                "at_ns": step.at_ns,
+                "batch_size": step.batch_size,
+                "need": step.need,
+                "free": step.free,
+                "trailing": step.trailing,
+                "extends": step.extends,
+                "retracted": step.retracted,
+                "outcome": step.outcome.name.lower(),
+            }
+            for step in steps
+        ),
+    )
+
+
+def describe_crash(
+    alarm: Alarm, process: EngineProcess, recording: Recording | None, ready_ns: int, oom_kills: int
+) -> Crash:
+    """Classify a crash, and write down what the recorder knows of it. Called when the engine is stopped.
+
+    Raises:
+        OSError: the evidence cannot be written.
+    """
+    folder = process.plan.folder
+    steps = recording.last(_STEPS_KEPT) if recording is not None else []
+    classification = _classify(alarm, process, recording, steps, oom_kills)
+    evidence = {"log": LOG_FILE, "plan": PLAN_FILE}
+    if recording is not None:
+        write_steps(folder, steps)
+        evidence |= {"flight": FLIGHT_FILE, "steps": STEPS_FILE}
+    last = steps[-1] if steps else None
+    return Crash(
+        kind=classification.kind,
+        reason=_reason(classification, alarm.death),
+        at=wall_time(alarm.since_ns),
+        step=last.step if last else None,
+        seconds_after_ready=(last.at_ns - ready_ns) / 1e9 if last else None,
+        noticed_after_seconds=(alarm.noticed_ns - alarm.since_ns) / 1e9,
+        evidence=evidence,
+    )
+
+
+def _classify(
+    alarm: Alarm, process: EngineProcess, recording: Recording | None, steps: list[DecodeStep], oom_kills: int
+) -> Classification:
+    return classify(
+        Evidence(
+            exit_code=alarm.death.code if alarm.death else None,
+            signal=alarm.death.signal if alarm.death else None,
+            hung=alarm.sign is Sign.HANG,
+            oom_kills=oom_kills,
+            log=process.log_tail(_LOG_LINES),
+            recorder_error=recording.error if recording is not None else "",
+            last_outcome=steps[-1].outcome if steps else None,
+        )
+    )
+
+
+def _write_lines(path: Path, lines: Iterable[dict[str, object]]) -> None:
+    write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def _reason(classification: Classification, death: EngineDeath | None) -> str:
+    parts = [classification.reason, classification.line.strip(), str(death) if death else ""]
+    return "; ".join(dict.fromkeys(part for part in parts if part))

@@ -1,0 +1,50 @@
+"""Measures from what the recorder and the driver counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loadgen.driver import Tally
+from service.runs.model import Latencies, Measures, Percentiles
+from service.runs.recording import Recording
+
+
+def measures_of(recording: Recording, tally: Tally, ready_ns: int, seconds_under_load: float) -> Measures:
+    """A run's measures so far.
+
+    Args:
+        ready_ns: when the engine was ready, by the recorder's clock.
+    """
+    totals = recording.totals()
+    first_critical_ns = recording.first_critical_ns
+    return Measures(
+        decode_steps=totals.decode_steps,
+        crossing_steps=totals.crossing_steps,
+        tight_steps=totals.tight_steps,
+        clamped_steps=totals.clamped_steps,
+        critical_steps=totals.critical_steps,
+        extends=totals.extends,
+        retracted=totals.retracted,
+        shortfalls=totals.shortfalls,
+        surplus={str(surplus): steps for surplus, steps in sorted(recording.surplus.items())},
+        requests={outcome.value: count for outcome, count in sorted(tally.outcomes.items())},
+        latencies=_latencies(tally),
+        seconds_under_load=seconds_under_load,
+        ready_to_first_critical_seconds=None if first_critical_ns is None else (first_critical_ns - ready_ns) / 1e9,
+    )
+
+
+def _latencies(tally: Tally) -> Latencies | None:
+    if not tally.first_token_seconds:
+        return None
+    return Latencies(ttft_ms=percentiles(tally.first_token_seconds), e2e_ms=percentiles(tally.seconds))
+
+
+def percentiles(seconds: Sequence[float]) -> Percentiles:
+    """Percentiles of at least one time, by the nearest rank; in milliseconds."""
+    ordered = sorted(seconds)
+
+    def at(share: float) -> float:
+        return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    return Percentiles(p50=at(0.5), p90=at(0.9), p99=at(0.99), max=1000 * ordered[-1])

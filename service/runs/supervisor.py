@@ -1,0 +1,266 @@
+"""Carries a run out on a real engine: launch, load, watch, stop, and what was measured on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from datetime import datetime, timezone
+
+import anyio
+import anyio.to_thread
+
+from loadgen.client import GenerateClient, GenerateRequest, Sampling
+from loadgen.driver import Driver, PromptMaker, Tally
+from loadgen.outcomes import Outcome
+from loadgen.scenarios import ServerTraits
+from service.engine.command import LaunchPlan, plan_launch
+from service.engine.overlay import write_overlay
+from service.engine.ports import free_port
+from service.engine.process import EngineNotStarted, EngineProcess, EngineSurvived
+from service.engine.readiness import EngineNotReady, Ready, wait_ready
+from service.home import Home
+from service.runs.evidence import SentWaves, describe_crash
+from service.runs.executor import RunObserver
+from service.runs.faults import Fault
+from service.runs.kernel_log import oom_kills
+from service.runs.measuring import measures_of
+from service.runs.model import Crash, EngineInfo, Measures, Progress, Run, RunResult, RunStatus
+from service.runs.preflight import Prepared, prepare
+from service.runs.recording import Recording
+from service.runs.spec import RunSpec
+from service.runs.watch import Alarm, Sign, Watch
+
+HANG_SECONDS = 15.0
+_PROGRESS_SECONDS = 0.5
+_LAST_WORDS_SECONDS = 3.0
+_SURVIVAL_SECONDS = 30.0
+_SURVIVAL_TOKENS = 8
+_OVERLAP_OFF = "--disable-overlap-schedule"
+
+
+class Supervisor:
+    """The real executor."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    async def preflight(self, spec: RunSpec) -> list[Fault]:
+        _, faults = await anyio.to_thread.run_sync(prepare, spec, self._home)
+        return faults
+
+    async def execute(self, run: Run, observer: RunObserver, cancelled: anyio.Event) -> RunResult:
+        prepared, faults = await anyio.to_thread.run_sync(prepare, run.spec, self._home)
+        if prepared is None:
+            return RunResult(status=RunStatus.FAILED_TO_START, detail="; ".join(map(str, faults)))
+        return await _Attempt(run, prepared, observer, cancelled).carry_out()
+
+
+class _Attempt:
+    """One run, from launch to result."""
+
+    def __init__(self, run: Run, prepared: Prepared, observer: RunObserver, cancelled: anyio.Event) -> None:
+        self._run = run
+        self._spec = run.spec
+        self._prepared = prepared
+        self._observer = observer
+        self._cancelled = cancelled
+        self._seed = run.spec.load.seed or 0
+        self._plan = self._plan_launch()
+        self._engine = self._describe_engine()
+        self._waves = SentWaves()
+        self._recording: Recording | None = None
+        self._ready: Ready | None = None
+        self._ready_at: datetime | None = None
+        self._driver: Driver | None = None
+        self._load_began: float | None = None
+        self._load_ended: float | None = None
+        self._crash: Crash | None = None
+
+    async def carry_out(self) -> RunResult:
+        await self._observer.status(RunStatus.LAUNCHING)
+        await self._observer.engine(self._engine)
+        try:
+            async with await EngineProcess.start(self._plan) as process:
+                ready = await self._until_ready(process)
+                if ready is None:
+                    return self._result(RunStatus.CANCELLED, "cancelled while the engine was starting")
+                await self._under_load(process, ready)
+        except (EngineNotStarted, EngineNotReady) as error:
+            return self._result(RunStatus.FAILED_TO_START, str(error))
+        except EngineSurvived as error:
+            return self._result(RunStatus.FINISHED, str(error))
+        if self._crash is None and self._cancelled.is_set():
+            return self._result(RunStatus.CANCELLED)
+        return self._result(RunStatus.FINISHED)
+
+    def _plan_launch(self) -> LaunchPlan:
+        spec, prepared, folder = self._spec.engine, self._prepared, self._run.folder.absolute()
+        profile = prepared.check.profile
+        return plan_launch(
+            python=prepared.engine.python,
+            profile=profile,
+            model=prepared.model,
+            tiny_model=spec.model is None,
+            folder=folder,
+            overlay=write_overlay(folder / "overlay", profile),
+            port=spec.port or free_port(),
+            seed=self._seed,
+            page_size=spec.page_size,
+            pool_pages=spec.pool_pages,
+            allocator=spec.allocator,
+            scenario_arguments=prepared.needs.arguments,
+            scenario_environment=prepared.needs.environment,
+            user_arguments=spec.args,
+        )
+
+    def _describe_engine(self) -> EngineInfo:
+        checked = self._prepared.check
+        return EngineInfo(
+            name=self._prepared.engine.name,
+            profile=checked.profile,
+            sglang_version=checked.version or "unknown",
+            allocator=self._spec.engine.allocator,
+            arguments=self._plan.argv,
+            clamp=checked.clamp,
+            device=checked.npu.name,
+            address=f"127.0.0.1:{self._plan.port}",
+        )
+
+    async def _until_ready(self, process: EngineProcess) -> Ready | None:
+        """The engine's readiness; None when the run was cancelled before it."""
+        async with _unless(self._cancelled):
+            self._ready = await wait_ready(self._plan, process)
+            self._ready_at = datetime.now(timezone.utc)
+        return self._ready
+
+    async def _under_load(self, process: EngineProcess, ready: Ready) -> None:
+        self._recording = Recording(self._plan.flight)
+        facts = self._prepared.facts
+        client = GenerateClient(self._plan.url, sampling=Sampling(never=facts.end_tokens))
+        server = ServerTraits(self._prepared.pool, overlap=_OVERLAP_OFF not in self._plan.argv)
+        scenario = self._prepared.scenario(server, self._prepared.options, self._seed)
+        prompts = PromptMaker(self._seed, range(facts.vocabulary))
+        driver = self._driver = Driver(scenario, client, self._recording, prompts, self._waves.add)
+        watch = Watch(process, self._recording, lambda: driver.open_requests, HANG_SECONDS)
+        self._load_began = time.monotonic()
+        kills_before = oom_kills()
+        alarm: Alarm | None = None
+        try:
+            await self._observer.status(RunStatus.RUNNING)
+            alarm = await self._drive(driver, watch)
+            self._load_ended = time.monotonic()
+            await self._observer.status(RunStatus.DRAINING)
+            if alarm is None and not self._cancelled.is_set():
+                alarm = await self._survival(client, watch)
+            if alarm is not None:
+                await self._let_it_speak(process)
+                await process.stop(0)
+        finally:
+            self._recording.take()
+            self._waves.write(self._run.folder)
+            await client.aclose()
+        if alarm is not None:
+            self._crash = describe_crash(alarm, process, self._recording, ready.ready_ns, oom_kills() - kills_before)
+            await self._observer.crash(self._crash)
+
+    async def _drive(self, driver: Driver, watch: Watch) -> Alarm | None:
+        """Make load until its time is over, the run is cancelled or the engine is gone, which is what is returned."""
+        alarms: list[Alarm] = []
+
+        async def raise_alarm() -> None:
+            alarms.append(await watch.alarm())
+            driver.unanswered = Outcome.LOST
+            everything.cancel_scope.cancel()
+
+        async with _unless(self._cancelled), anyio.create_task_group() as everything:
+            everything.start_soon(raise_alarm)
+            everything.start_soon(self._tell_progress)
+            await driver.run(self._spec.load.duration)
+            everything.cancel_scope.cancel()
+        return alarms[0] if alarms else None
+
+    async def _survival(self, client: GenerateClient, watch: Watch) -> Alarm | None:
+        """After the load the server must still complete a request; an alarm when it does not."""
+        began_ns = time.monotonic_ns()
+        alarms: list[Alarm] = []
+
+        async def raise_alarm() -> None:
+            alarms.append(await watch.alarm())
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(raise_alarm)
+            with anyio.move_on_after(_SURVIVAL_SECONDS):
+                await _complete(client)
+                group.cancel_scope.cancel()
+            if not group.cancel_scope.cancel_called:
+                alarms.append(Alarm(Sign.HANG, time.monotonic_ns(), began_ns))
+                group.cancel_scope.cancel()
+        return alarms[0] if alarms else None
+
+    async def _let_it_speak(self, process: EngineProcess) -> None:
+        """An engine that fails writes its traceback within moments; a dead or hanging one writes nothing more."""
+        with anyio.move_on_after(_LAST_WORDS_SECONDS):
+            while process.exit is None and "hit an exception" not in process.log_tail(400):  # noqa: ASYNC110
+                await anyio.sleep(0.1)
+
+    async def _tell_progress(self) -> None:
+        while True:
+            await self._observer.progress(self._progress())
+            await anyio.sleep(_PROGRESS_SECONDS)
+
+    def _progress(self) -> Progress:
+        last = self._recording.last_step if self._recording is not None else None
+        return Progress(
+            status=RunStatus.RUNNING,
+            elapsed_seconds=self._seconds_under_load(),
+            total_seconds=self._spec.load.duration,
+            pool_pages=self._spec.engine.pool_pages,
+            free_pages=last.free if last is not None else None,
+            measures=self._measures(),
+        )
+
+    def _measures(self) -> Measures:
+        if self._recording is None or self._ready is None:
+            return Measures()
+        tally = self._driver.tally if self._driver is not None else Tally()
+        return measures_of(self._recording, tally, self._ready.ready_ns, self._seconds_under_load())
+
+    def _seconds_under_load(self) -> float:
+        if self._load_began is None:
+            return 0.0
+        return (self._load_ended or time.monotonic()) - self._load_began
+
+    def _result(self, status: RunStatus, detail: str | None = None) -> RunResult:
+        return RunResult(
+            status=status,
+            detail=detail,
+            engine=self._engine,
+            ready_at=self._ready_at,
+            measures=self._measures(),
+            crashes=(self._crash,) if self._crash is not None else (),
+        )
+
+
+async def _complete(client: GenerateClient) -> None:
+    """Return when a short request was completed."""
+    while True:
+        completions = await client.send_together([GenerateRequest([1, 2, 3], _SURVIVAL_TOKENS)])
+        if completions[0].outcome is Outcome.DONE:
+            return
+        await anyio.sleep(0.2)
+
+
+@contextlib.asynccontextmanager
+async def _unless(event: anyio.Event) -> AsyncIterator[None]:
+    """Leave the block early when the event is set."""
+
+    async def leave() -> None:
+        await event.wait()
+        group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(leave)
+        yield
+        group.cancel_scope.cancel()

@@ -1,0 +1,122 @@
+"""Notices that an engine under load is gone: dead, failing inside the allocator, hanging, or silent."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import anyio
+import httpx
+
+from service.engine.death import EngineDeath
+from service.engine.process import EngineProcess
+from service.runs.recording import Recording
+
+_POLL_SECONDS = 0.02
+_CALL_SECONDS = 0.5
+
+
+class Sign(enum.Enum):
+    """By what it was noticed."""
+
+    DEATH = "one of its processes died"
+    EXCEPTION = "an exception came out of the allocator"
+    HANG = "no decode step while requests were open"
+    SILENCE = "it does not answer on its port"
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """An engine is gone.
+
+    Attributes:
+        noticed_ns: CLOCK_MONOTONIC, nanoseconds.
+        since_ns: when it happened, where that is known; else when it was last seen at work.
+    """
+
+    sign: Sign
+    noticed_ns: int
+    since_ns: int
+    death: EngineDeath | None = None
+
+
+class Watch:
+    """Watches one engine.
+
+    Args:
+        open_requests: tells how many requests wait for an answer.
+        hang_seconds: how long no decode step, or no answer on the port, is borne.
+    """
+
+    def __init__(
+        self,
+        process: EngineProcess,
+        recording: Recording | None,
+        open_requests: Callable[[], int],
+        hang_seconds: float,
+    ) -> None:
+        self._process = process
+        self._recording = recording
+        self._open_requests = open_requests
+        self._hang_ns = int(hang_seconds * 1e9)
+        self._hang_seconds = hang_seconds
+        self._alive_ns = time.monotonic_ns()
+        self._work_done: object = None
+
+    async def alarm(self) -> Alarm:
+        """Return when the engine is gone."""
+        found: list[Alarm] = []
+
+        async def race(look: Callable[[], object]) -> None:
+            found.append(await look())  # type: ignore[misc]
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(race, self._watch_processes)
+            group.start_soon(race, self._watch_port)
+        return found[0]
+
+    async def _watch_processes(self) -> Alarm:
+        while True:
+            alarm = self._look()
+            if alarm is not None:
+                return alarm
+            await anyio.sleep(_POLL_SECONDS)
+
+    def _look(self) -> Alarm | None:
+        now = time.monotonic_ns()
+        if self._recording is not None and self._recording.raised:
+            return Alarm(Sign.EXCEPTION, now, self._recording.totals().last_step_ns)
+        death = self._process.death()
+        if death is not None:
+            return Alarm(Sign.DEATH, now, death.noticed_ns, death)
+        if self._recording is None:
+            return None
+        totals = self._recording.totals()
+        work_done = (totals.decode_steps, totals.extends, totals.retracted)
+        if work_done != self._work_done or not self._open_requests():
+            self._work_done = work_done
+            self._alive_ns = now
+        elif now - self._alive_ns > self._hang_ns:
+            return Alarm(Sign.HANG, now, self._alive_ns)
+        return None
+
+    async def _watch_port(self) -> Alarm:
+        """A refused connection tells at once. A slow answer tells nothing until it has been slow for long."""
+        answered_ns = time.monotonic_ns()
+        async with httpx.AsyncClient(base_url=self._process.plan.url, trust_env=False) as client:
+            while True:
+                began_ns = time.monotonic_ns()
+                try:
+                    await client.get("/model_info", timeout=self._hang_seconds)
+                    answered_ns = time.monotonic_ns()
+                except httpx.ConnectError:
+                    # The process may be on its way out, in which case its death says more.
+                    await anyio.sleep(_CALL_SECONDS)
+                    return Alarm(Sign.SILENCE, time.monotonic_ns(), began_ns)
+                except httpx.TransportError:
+                    if time.monotonic_ns() - answered_ns > self._hang_ns:
+                        return Alarm(Sign.SILENCE, time.monotonic_ns(), answered_ns)
+                await anyio.sleep(_CALL_SECONDS)
