@@ -106,6 +106,8 @@ class EngineProcess:
         SGLang's own process outlives its scheduler by seconds, so the scheduler has to be watched itself.
         """
         for pid, role in roles.items():
+            if pid == self.pid:
+                continue
             stat = procfs.read_stat(pid)
             self._watched.append(_Watched(role, pid, stat.started if stat is not None else -1))
 

@@ -20,7 +20,7 @@ from service.engine.process import EngineProcess
 from service.plugin.recorder import FlightReader, Identity, NotAFlightFile
 
 DEFAULT_DEADLINE_SECONDS = 300.0
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.1
 _COMPLETION_SECONDS = 60.0
 # The first token comes out of the prefill; the others take a decode step each.
 _NEW_TOKENS = 8
