@@ -11,9 +11,9 @@ from rich.text import Text
 from service.plugin.recorder import DecodeStep, FlightReader, Identity, Outcome, Totals
 
 _OUTCOMES = {
-    Outcome.ENTERED: "did not return",
+    Outcome.ENTERED: "no return",
     Outcome.RETURNED: "",
-    Outcome.SHORT: "short of pages",
+    Outcome.SHORT: "short",
     Outcome.RAISED: "raised",
 }
 
@@ -46,19 +46,17 @@ _STYLES = {"CRITICAL": "bold red", "TIGHT": "yellow", "CLAMPED": "cyan", "crossi
 
 
 def _steps_table(steps: list[DecodeStep]) -> Table:
-    table = Table()
+    # Narrow enough for a terminal of 80 columns.
+    table = Table(box=None, padding=(0, 1, 0, 0))
     for heading in ("step", "ms", "rows", "need", "free", "behind", "prefills", "retracted"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
-    table.add_column("outcome")
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     before = steps[0].at_ns
     for step in steps:
         numbers = (step.batch_size, step.need, step.free, step.trailing, step.extends, step.retracted)
         elapsed = f"{(step.at_ns - before) / 1e6:.2f}"
-        flag = flags(step)
-        last = step is steps[-1] and step.outcome is Outcome.ENTERED
-        outcome = _OUTCOMES[step.outcome] if step.outcome is not Outcome.ENTERED or last else ""
-        table.add_row(str(step.step), elapsed, *map(str, numbers), flag, outcome, style=_STYLES[flag])
+        what = " ".join(filter(None, (flags(step), _OUTCOMES[step.outcome])))
+        table.add_row(str(step.step), elapsed, *map(str, numbers), what, style=_STYLES[flags(step)])
         before = step.at_ns
     return table
 
