@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
+from service.cli_engine import engine_app
+from service.cli_output import EXIT_USAGE, console, refuse
 from service.plugin.settings import Allocator
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-EXIT_USAGE = 2
 _EPILOG = (
     "Exit codes of soak: 0 pass, 1 fail, 2 usage or spec, 3 inconclusive, 4 the engine could not be started, "
     "130 interrupted."
@@ -28,10 +26,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-)
-engine_app = typer.Typer(
-    help="SGLang installations to run on: releases that lastpage installs, or others by their interpreter.",
-    no_args_is_help=True,
 )
 app.add_typer(engine_app, name="engine")
 
@@ -163,9 +157,9 @@ def soak(
         data = extend(data, ("thresholds",), bounds)
         spec = parse_spec(data)
     except InvalidSpec as error:
-        print_faults(_console(stderr=True), error.faults)
+        print_faults(console(stderr=True), error.faults)
         raise typer.Exit(EXIT_USAGE) from None
-    raise typer.Exit(anyio.run(carry_out, build_controller(), spec, out, _console(), _console(stderr=True)))
+    raise typer.Exit(anyio.run(carry_out, build_controller(), spec, out, console(), console(stderr=True)))
 
 
 @app.command()
@@ -181,7 +175,7 @@ def serve(
     try:
         listener = listen(host, port)
     except OSError as error:
-        _refuse("port", port, f"cannot listen on {host}: {error.strerror or error}")
+        refuse("port", port, f"cannot listen on {host}: {error.strerror or error}")
     typer.echo(f"lastpage serves on http://{host}:{listener.getsockname()[1]} (its API is described at /docs)")
     carry_out(build_controller(), listener)
 
@@ -198,8 +192,8 @@ def flight(
     try:
         reader = FlightReader(file)
     except (OSError, NotAFlightFile) as error:
-        _refuse("file", str(file), getattr(error, "strerror", None) or str(error))
-    print_flight(_console(), reader, last)
+        refuse("file", str(file), getattr(error, "strerror", None) or str(error))
+    print_flight(console(), reader, last)
 
 
 @app.command()
@@ -208,7 +202,7 @@ def scenarios() -> None:
     from loadgen.scenarios import SCENARIOS
     from service.report.listings import print_scenarios
 
-    print_scenarios(_console(), SCENARIOS)
+    print_scenarios(console(), SCENARIOS)
 
 
 @app.command()
@@ -219,122 +213,12 @@ def version() -> None:
     typer.echo(lastpage_version())
 
 
-@engine_app.command("install")
-def engine_install(
-    release: Annotated[str, typer.Argument(help="SGLang release, as in 0.5.23.", metavar="VERSION")],
-    base: Annotated[
-        str | None, typer.Option(help="Engine whose packages to share. Absent: the newest complete release.")
-    ] = None,
-    share: Annotated[bool, typer.Option(help="Share the packages of another installed release.")] = True,
-) -> None:
-    """Install a release of SGLang in an environment of its own, for the CPU rehearsal."""
-    from service.engine.install import install
-    from service.engine.installation import EngineError
-    from service.home import Home
-
-    try:
-        found = install(Home.default(), release, base=base, shared=share, report=typer.echo)
-    except EngineError as error:
-        _fail(str(error))
-    typer.echo(f"engine {found.name} is ready: {found.python}")
-
-
-@engine_app.command("ensure")
-def engine_ensure(
-    release: Annotated[str, typer.Argument(help="SGLang release, as in 0.5.23.", metavar="VERSION")],
-) -> None:
-    """Have an engine to run on: this machine's own where it has an NPU, else that release, installed if it is not."""
-    from service.engine.install import ensure
-    from service.engine.installation import EngineError
-    from service.home import Home
-
-    try:
-        ensure(Home.default(), release, report=typer.echo)
-    except EngineError as error:
-        _fail(str(error))
-
-
-@engine_app.command("add")
-def engine_add(
-    name: Annotated[str, typer.Argument(help="Name to know it by.")],
-    python: Annotated[Path, typer.Option(help="Interpreter whose environment holds SGLang.")],
-) -> None:
-    """Register an installation of SGLang by its interpreter; nothing is changed there."""
-    from service.engine.installation import EngineError
-    from service.engine.registry import EngineRegistry
-    from service.home import Home
-
-    try:
-        EngineRegistry(Home.default()).add(name, python)
-    except EngineError as error:
-        _fail(str(error))
-    typer.echo(f"engine {name} is registered; `lastpage engine check {name}` asks it about itself")
-
-
-@engine_app.command("list")
-def engine_list() -> None:
-    """List the engines."""
-    from service.engine.registry import EngineRegistry
-    from service.home import Home
-    from service.report.listings import print_engines
-
-    print_engines(_console(), EngineRegistry(Home.default()).list())
-
-
-@engine_app.command("check")
-def engine_check(name: Annotated[str, typer.Argument(help="Engine to ask.")]) -> None:
-    """Ask an engine which SGLang it has, whether its allocator has the clamp, and which NPUs it sees."""
-    from service.engine.check import check
-    from service.engine.installation import EngineError
-    from service.engine.registry import EngineRegistry
-    from service.home import Home
-    from service.report.listings import print_check
-
-    home = Home.default()
-    try:
-        engine = EngineRegistry(home).get(name)
-    except EngineError as error:
-        _fail(str(error))
-    found = check(engine, home=home)
-    print_check(_console(), engine, found)
-    raise typer.Exit(1 if found.problem else 0)
-
-
-@engine_app.command("remove")
-def engine_remove(name: Annotated[str, typer.Argument(help="Engine to forget.")]) -> None:
-    """Forget an engine, and delete its environment if lastpage built it."""
-    from service.engine.installation import EngineError
-    from service.engine.registry import EngineRegistry
-    from service.home import Home
-
-    try:
-        EngineRegistry(Home.default()).remove(name)
-    except EngineError as error:
-        _fail(str(error))
-    typer.echo(f"engine {name} is removed")
-
-
 def main() -> None:
     """Run the command line."""
     try:
         app()
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _console(*, stderr: bool = False) -> Console:
-    from service.console import LastingConsole
-
-    return LastingConsole(stderr=stderr, highlight=False)
-
-
-def _refuse(field: str, value: object, message: str) -> NoReturn:
-    _fail(f"{field} = {value!r}: {message}")
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(EXIT_USAGE)
 
 
 if __name__ == "__main__":
