@@ -62,7 +62,8 @@ class GenerateClient:
         self._http = httpx.AsyncClient(
             base_url=self.base_url,
             timeout=httpx.Timeout(self.timeout, connect=5.0),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+            # Any number of calls may be open. Few idle connections are kept: the pool looks at each for every call.
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=8),
             trust_env=False,  # a proxy has no business between us and our own server
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
+from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Restart, Scenario, ServerTraits, Wave
 from .steady import Steady
 from .tight import Tight
 
@@ -17,6 +17,7 @@ __all__ = [
     "NoOptions",
     "Observation",
     "ObservedStep",
+    "Restart",
     "Scenario",
     "ServerTraits",
     "Wave",

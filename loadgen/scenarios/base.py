@@ -106,6 +106,18 @@ class Misfit:
     message: str
 
 
+@dataclass(frozen=True)
+class Restart:
+    """A load that was begun anew.
+
+    Attributes:
+        elapsed: seconds since the load began.
+    """
+
+    elapsed: float
+    reason: str
+
+
 class NoOptions(BaseModel):
     """Options of a scenario; every scenario refuses those that it does not know."""
 
@@ -116,7 +128,11 @@ OptionsT = TypeVar("OptionsT", bound=NoOptions)
 
 
 class Scenario(abc.ABC, Generic[OptionsT]):
-    """A way of making load."""
+    """A way of making load.
+
+    Attributes:
+        restarts: when and why the scenario gave up what it had built up, and began anew.
+    """
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -126,6 +142,7 @@ class Scenario(abc.ABC, Generic[OptionsT]):
         self.server = server
         self.options = options
         self.seed = seed
+        self.restarts: list[Restart] = []
 
     @classmethod
     def faults(cls, pool: Pool, options: OptionsT) -> list[Misfit]:

@@ -26,7 +26,7 @@ from collections import deque
 from pydantic import Field
 
 from ..pages import Pool, crossing_once
-from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
+from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Restart, Scenario, ServerTraits, Wave
 from .carousel import Carousel, OutOfStep, Ticket
 
 MIN_PAGE_SIZE = 8
@@ -35,6 +35,7 @@ _LONGEST_PROMPT_TOKENS = 8192
 _FIRST_LEAD_STEPS = 24
 _FILL_MARGIN_STEPS = 8
 _FEWEST_SEATS = 2
+_QUEUE_PORTIONS = 8
 
 
 class _Phase(enum.Enum):
@@ -47,7 +48,7 @@ class _Phase(enum.Enum):
 class TightOptions(NoOptions):
     """Options of `tight`."""
 
-    queue: int = Field(default=64, ge=4, le=512, description="Requests kept waiting in the server's queue.")
+    queue: int = Field(default=64, ge=8, le=512, description="Requests kept waiting in the server's queue.")
 
 
 class Tight(Scenario[TightOptions]):
@@ -57,9 +58,9 @@ class Tight(Scenario[TightOptions]):
 
     def __init__(self, server: ServerTraits, options: TightOptions, seed: int) -> None:
         super().__init__(server, options, seed)
-        self.restarts: list[str] = []
         self._leads = possible_leads(server.pool)
         self._queue = options.queue
+        self._elapsed = 0.0
         self._begin()
 
     @classmethod
@@ -92,6 +93,7 @@ class Tight(Scenario[TightOptions]):
         return (longest_prompt_pages(pool) + 1) * pool.page_size
 
     def next_wave(self, seen: Observation) -> Wave:
+        self._elapsed = seen.elapsed
         for step in seen.steps:
             self._follow(step)
         if self._phase is _Phase.EMPTYING:
@@ -127,7 +129,7 @@ class Tight(Scenario[TightOptions]):
             self._surplus.append(step.free - step.need)
 
     def _restart(self, reason: str) -> None:
-        self.restarts.append(reason)
+        self.restarts.append(Restart(self._elapsed, reason))
         self._phase = _Phase.EMPTYING
 
     def _plan(self) -> list[Ticket]:
@@ -166,7 +168,10 @@ class Tight(Scenario[TightOptions]):
 
     def _successors(self) -> list[Ticket]:
         missing = self._queue - len(self._carousel.queue)
-        return self._carousel.successors(missing, self._seats, self._held) if missing > 0 else []
+        # Some at a time: one HTTP call for each would cost client and server more than the requests themselves.
+        if missing < self._queue // _QUEUE_PORTIONS:
+            return []
+        return self._carousel.successors(missing, self._seats, self._held)
 
     def _correct(self) -> None:
         """Hold what was left over in every crossing step of a whole round, and then let that take effect."""

@@ -12,9 +12,10 @@ from pathlib import Path
 from types import TracebackType
 
 import anyio
+import anyio.to_thread
 
 from service.engine import procfs, warden
-from service.engine.command import LaunchPlan
+from service.engine.command import DEVICE_LOG_FOLDER, LaunchPlan
 from service.engine.death import EngineDeath, first_death
 from service.engine.installation import EngineError
 from service.engine.warden_link import WardenLink
@@ -168,6 +169,11 @@ class EngineProcess:
     def log_tail(self, lines: int = 100) -> str:
         """The last lines that the engine wrote to stdout and stderr."""
         return tail(self.plan.log, lines)
+
+    def device_log_tail(self, lines: int = 100) -> str:
+        """The last lines of each log that the device's runtime wrote for this engine; empty without an NPU."""
+        logs = sorted((self.plan.folder / DEVICE_LOG_FOLDER).rglob("*.log"))
+        return "\n".join(text for log in logs if (text := tail(log, lines)))
 
     def _dead_worker(self) -> EngineDeath | None:
         for watched in self._watched:

@@ -61,7 +61,7 @@ class WardenLink:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                cwd="/",
+                cwd=_CONTROLLER_ROOT,
                 env={**os.environ, "PYTHONPATH": str(_CONTROLLER_ROOT)},
                 start_new_session=True,
             )

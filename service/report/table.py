@@ -69,6 +69,8 @@ def _rows(measures: Measures) -> Iterator[tuple[str, str, str]]:
     yield "tight, not critical", f"{measures.tight_not_critical_steps:,}", "no row behind the last needing one"
     yield "closest miss", _closest(measures), "free pages over or under the need"
     yield "retracted", f"{measures.retracted:,}", "requests"
+    if measures.load_restarts:
+        yield "load began anew", f"{measures.load_restarts:,}", "times; why stands in plan.jsonl"
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(measures.requests.items()))
     yield "requests", f"{sum(measures.requests.values()):,}", outcomes
     if (first := measures.ready_to_first_critical_seconds) is not None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from loadgen.scenarios import Wave
+from loadgen.scenarios import Restart, Wave
 from service.engine.command import FLIGHT_FILE, LOG_FILE
 from service.engine.crash import Classification, Evidence, classify
 from service.engine.death import EngineDeath
@@ -34,13 +35,13 @@ class SentWaves:
     def add(self, elapsed: float, wave: Wave) -> None:
         self._waves.append((elapsed, wave))
 
-    def write(self, folder: Path) -> None:
-        """Write them to the run's folder, one JSON object a wave.
+    def write(self, folder: Path, restarts: Sequence[Restart]) -> None:
+        """Write them to the run's folder in the order of time, one JSON object a wave or restart of the load.
 
         Raises:
             OSError: the file cannot be written.
         """
-        lines = (
+        lines: list[dict[str, Any]] = [
             {
                 "elapsed_seconds": round(elapsed, 4),
                 "requests": [
@@ -49,8 +50,9 @@ class SentWaves:
                 ],
             }
             for elapsed, wave in self._waves
-        )
-        _write_lines(folder / PLAN_FILE, lines)
+        ]
+        lines += [{"elapsed_seconds": round(begun.elapsed, 4), "restart": begun.reason} for begun in restarts]
+        _write_lines(folder / PLAN_FILE, sorted(lines, key=lambda line: line["elapsed_seconds"]))
 
 
 def write_steps(folder: Path, steps: Iterable[DecodeStep]) -> None:
@@ -121,7 +123,7 @@ def _classify(
     )
 
 
-def _write_lines(path: Path, lines: Iterable[dict[str, object]]) -> None:
+def _write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
     write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 

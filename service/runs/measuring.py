@@ -9,11 +9,14 @@ from service.runs.model import Latencies, Measures, Percentiles
 from service.runs.recording import Recording
 
 
-def measures_of(recording: Recording, tally: Tally, ready_ns: int, seconds_under_load: float) -> Measures:
+def measures_of(
+    recording: Recording, tally: Tally, ready_ns: int, seconds_under_load: float, restarts: int
+) -> Measures:
     """A run's measures so far.
 
     Args:
         ready_ns: when the engine was ready, by the recorder's clock.
+        restarts: times that the scenario began anew.
     """
     totals = recording.totals()
     first_critical_ns = recording.first_critical_ns
@@ -26,6 +29,7 @@ def measures_of(recording: Recording, tally: Tally, ready_ns: int, seconds_under
         extends=totals.extends,
         retracted=totals.retracted,
         shortfalls=totals.shortfalls,
+        load_restarts=restarts,
         surplus={str(surplus): steps for surplus, steps in sorted(recording.surplus.items())},
         requests={outcome.value: count for outcome, count in sorted(tally.outcomes.items())},
         latencies=_latencies(tally),

@@ -78,6 +78,9 @@ class Measures(Shape):
     extends: int = Field(default=0, description="Prefill batches.")
     retracted: int = Field(default=0, description="Requests that the scheduler retracted for lack of pages.")
     shortfalls: int = Field(default=0, description="Decode steps for which the allocator had too few pages.")
+    load_restarts: int = Field(
+        default=0, description="Times that the load began anew: its queue ran dry, or the engine did the unforeseen."
+    )
     surplus: dict[str, int] = Field(default_factory=dict, description="Crossing steps by free pages minus need.")
     requests: dict[str, int] = Field(default_factory=dict, description="Requests by outcome; only `done` is success.")
     latencies: Latencies | None = Field(default=None, description="Latencies of requests that ended well.")

@@ -57,6 +57,14 @@ class EngineSpec(_Section):
             return value
         return [str(word) if isinstance(word, (int, float)) and not isinstance(word, bool) else word for word in value]
 
+    hang_seconds: float = Field(
+        default=20.0,
+        ge=1,
+        le=3600,
+        description="Seconds without a decode step while requests are open, or without an answer on its port, after "
+        "which the engine counts as hanging.",
+    )
+
 
 class LoadSpec(_Section):
     """How load is made, and for how long."""

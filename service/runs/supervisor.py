@@ -31,7 +31,6 @@ from service.runs.recording import Recording
 from service.runs.spec import RunSpec
 from service.runs.watch import Alarm, Sign, Watch
 
-HANG_SECONDS = 15.0
 _PROGRESS_SECONDS = 0.5
 _LAST_WORDS_SECONDS = 3.0
 _SURVIVAL_SECONDS = 30.0
@@ -68,6 +67,8 @@ class _Attempt:
         self._seed = run.spec.load.seed or 0
         self._plan = self._plan_launch()
         self._engine = self._describe_engine()
+        server = ServerTraits(prepared.pool, overlap=_OVERLAP_OFF not in self._plan.argv)
+        self._scenario = prepared.scenario(server, prepared.options, self._seed)
         self._waves = SentWaves()
         self._recording: Recording | None = None
         self._ready: Ready | None = None
@@ -138,11 +139,9 @@ class _Attempt:
         self._recording = Recording(self._plan.flight)
         facts = self._prepared.facts
         client = GenerateClient(self._plan.url, sampling=Sampling(never=facts.end_tokens))
-        server = ServerTraits(self._prepared.pool, overlap=_OVERLAP_OFF not in self._plan.argv)
-        scenario = self._prepared.scenario(server, self._prepared.options, self._seed)
         prompts = PromptMaker(self._seed, range(facts.vocabulary))
-        driver = self._driver = Driver(scenario, client, self._recording, prompts, self._waves.add)
-        watch = Watch(process, self._recording, lambda: driver.open_requests, HANG_SECONDS)
+        driver = self._driver = Driver(self._scenario, client, self._recording, prompts, self._waves.add)
+        watch = Watch(process, self._recording, lambda: driver.open_requests, self._spec.engine.hang_seconds)
         self._load_began = time.monotonic()
         kills_before = oom_kills()
         alarm: Alarm | None = None
@@ -158,7 +157,7 @@ class _Attempt:
                 await process.stop(0)
         finally:
             self._recording.take()
-            self._waves.write(self._run.folder)
+            self._waves.write(self._run.folder, self._scenario.restarts)
             await client.aclose()
         if alarm is not None:
             self._crash = describe_crash(alarm, process, self._recording, ready.ready_ns, oom_kills() - kills_before)
@@ -224,8 +223,13 @@ class _Attempt:
     def _measures(self) -> Measures:
         if self._recording is None or self._ready is None:
             return Measures()
-        tally = self._driver.tally if self._driver is not None else Tally()
-        return measures_of(self._recording, tally, self._ready.ready_ns, self._seconds_under_load())
+        return measures_of(
+            self._recording,
+            self._driver.tally if self._driver is not None else Tally(),
+            self._ready.ready_ns,
+            self._seconds_under_load(),
+            len(self._scenario.restarts),
+        )
 
     def _seconds_under_load(self) -> float:
         if self._load_began is None:
