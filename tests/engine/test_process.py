@@ -198,6 +198,18 @@ async def test_log_tail_gives_the_last_lines_and_bears_bytes_that_are_no_text(tm
         assert process.log_tail(2).splitlines() == ["line 998 \ufffd", "line 999 \ufffd"]
 
 
+async def test_device_logs_are_found_wherever_the_runtime_put_them(tmp_path: Path) -> None:
+    async with await EngineProcess.start(fake_plan(tmp_path, "sleep")) as process:
+        assert process.device_log_tail() == ""
+        for name in ("debug/plog/plog-12_1.log", "debug/device-0/device-12_1.log"):
+            (tmp_path / "plog" / name).parent.mkdir(parents=True)
+            (tmp_path / "plog" / name).write_text(f"first\n[ERROR] of {name}\n")
+        assert process.device_log_tail(1).splitlines() == [
+            "[ERROR] of debug/device-0/device-12_1.log",
+            "[ERROR] of debug/plog/plog-12_1.log",
+        ]
+
+
 @pytest.fixture
 def controller(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(

@@ -17,7 +17,7 @@ from service.engine import procfs
 from service.engine.crash import CrashKind, Evidence, classify
 from service.engine.ports import check_port
 from service.engine.process import EngineProcess
-from service.engine.readiness import wait_ready
+from service.engine.readiness import EngineRefused, wait_ready
 from service.plugin.recorder import FlightReader
 from tests.engine.launches import alive, wait_for
 from tests.real.launches import rehearsal_plan
@@ -70,6 +70,14 @@ async def test_killed_scheduler_is_noticed_at_once_and_classified(tmp_path: Path
     assert FlightReader(plan.flight).totals().decode_steps > 0
     assert procfs.token_holders(plan.token) == set()
     check_port(plan.port)
+
+
+async def test_server_that_the_plugin_cannot_instrument_is_refused_and_gone(tmp_path: Path) -> None:
+    plan = rehearsal_plan(tmp_path, scenario_environment={"LASTPAGE_ALLOCATOR": "nonsense"})
+    with pytest.raises(EngineRefused, match=r"cannot be instrumented, so it is not started.*nonsense"):
+        async with await EngineProcess.start(plan) as process:
+            await wait_ready(plan, process)
+    assert procfs.token_holders(plan.token) == set()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
