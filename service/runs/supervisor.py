@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import AsyncIterator
 from datetime import datetime, timezone
+from typing import NoReturn
 
 import anyio
 import anyio.to_thread
@@ -27,14 +26,15 @@ from service.runs.kernel_log import oom_kills
 from service.runs.measuring import measures_of
 from service.runs.model import Crash, EngineInfo, Measures, Progress, Run, RunResult, RunStatus
 from service.runs.preflight import Prepared, prepare
+from service.runs.racing import first_of
 from service.runs.recording import Recording
 from service.runs.spec import RunSpec
 from service.runs.watch import Alarm, Sign, Watch
 
 _PROGRESS_SECONDS = 0.5
 _LAST_WORDS_SECONDS = 3.0
-_SURVIVAL_SECONDS = 30.0
 _SURVIVAL_TOKENS = 8
+_IDLE_SECONDS = 1.0
 _OVERLAP_OFF = "--disable-overlap-schedule"
 
 
@@ -130,8 +130,12 @@ class _Attempt:
 
     async def _until_ready(self, process: EngineProcess) -> Ready | None:
         """The engine's readiness; None when the run was cancelled before it."""
-        async with _unless(self._cancelled):
-            self._ready = await wait_ready(self._plan, process)
+
+        async def ready() -> Ready | None:
+            return await wait_ready(self._plan, process)
+
+        self._ready = await first_of(ready, self._until_cancelled)
+        if self._ready is not None:
             self._ready_at = datetime.now(timezone.utc)
         return self._ready
 
@@ -165,38 +169,39 @@ class _Attempt:
 
     async def _drive(self, driver: Driver, watch: Watch) -> Alarm | None:
         """Make load until its time is over, the run is cancelled or the engine is gone, which is what is returned."""
-        alarms: list[Alarm] = []
 
-        async def raise_alarm() -> None:
-            alarms.append(await watch.alarm())
-            driver.unanswered = Outcome.LOST
-            everything.cancel_scope.cancel()
-
-        async with _unless(self._cancelled), anyio.create_task_group() as everything:
-            everything.start_soon(raise_alarm)
-            everything.start_soon(self._tell_progress)
+        async def load() -> None:
             await driver.run(self._spec.load.duration)
-            everything.cancel_scope.cancel()
-        return alarms[0] if alarms else None
+
+        async def alarm() -> Alarm | None:
+            found = await watch.alarm()
+            driver.unanswered = Outcome.LOST
+            return found
+
+        return await first_of(load, alarm, self._until_cancelled, self._tell_progress)
 
     async def _survival(self, client: GenerateClient, watch: Watch) -> Alarm | None:
         """After the load the server must still complete a request; an alarm when it does not."""
         began_ns = time.monotonic_ns()
-        alarms: list[Alarm] = []
 
-        async def raise_alarm() -> None:
-            alarms.append(await watch.alarm())
-            group.cancel_scope.cancel()
+        async def complete() -> None:
+            # An idle scheduler checks its pool for leaks, and dies of one.
+            outcome = None
+            while outcome is not Outcome.DONE:
+                await anyio.sleep(_IDLE_SECONDS)
+                outcome = (await client.send_together([GenerateRequest([1, 2, 3], _SURVIVAL_TOKENS)]))[0].outcome
 
-        async with anyio.create_task_group() as group:
-            group.start_soon(raise_alarm)
-            with anyio.move_on_after(_SURVIVAL_SECONDS):
-                await _complete(client)
-                group.cancel_scope.cancel()
-            if not group.cancel_scope.cancel_called:
-                alarms.append(Alarm(Sign.HANG, time.monotonic_ns(), began_ns))
-                group.cancel_scope.cancel()
-        return alarms[0] if alarms else None
+        async def alarm() -> Alarm | None:
+            return await watch.alarm()
+
+        async def give_up() -> Alarm | None:
+            await anyio.sleep(self._spec.engine.hang_seconds)
+            return Alarm(Sign.HANG, time.monotonic_ns(), began_ns)
+
+        return await first_of(complete, alarm, give_up, self._until_cancelled)
+
+    async def _until_cancelled(self) -> None:
+        await self._cancelled.wait()
 
     async def _let_it_speak(self, process: EngineProcess) -> None:
         """An engine that fails writes its traceback within moments; a dead or hanging one writes nothing more."""
@@ -204,7 +209,7 @@ class _Attempt:
             while process.exit is None and "hit an exception" not in process.log_tail(400):  # noqa: ASYNC110
                 await anyio.sleep(0.1)
 
-    async def _tell_progress(self) -> None:
+    async def _tell_progress(self) -> NoReturn:
         while True:
             await self._observer.progress(self._progress())
             await anyio.sleep(_PROGRESS_SECONDS)
@@ -245,26 +250,3 @@ class _Attempt:
             measures=self._measures(),
             crashes=(self._crash,) if self._crash is not None else (),
         )
-
-
-async def _complete(client: GenerateClient) -> None:
-    """Return when a short request was completed."""
-    while True:
-        completions = await client.send_together([GenerateRequest([1, 2, 3], _SURVIVAL_TOKENS)])
-        if completions[0].outcome is Outcome.DONE:
-            return
-        await anyio.sleep(0.2)
-
-
-@contextlib.asynccontextmanager
-async def _unless(event: anyio.Event) -> AsyncIterator[None]:
-    """Leave the block early when the event is set."""
-
-    async def leave() -> None:
-        await event.wait()
-        group.cancel_scope.cancel()
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(leave)
-        yield
-        group.cancel_scope.cancel()

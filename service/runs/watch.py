@@ -12,6 +12,7 @@ import httpx
 
 from service.engine.death import EngineDeath
 from service.engine.process import EngineProcess
+from service.runs.racing import first_of
 from service.runs.recording import Recording
 
 _POLL_SECONDS = 0.02
@@ -67,16 +68,7 @@ class Watch:
 
     async def alarm(self) -> Alarm:
         """Return when the engine is gone."""
-        found: list[Alarm] = []
-
-        async def race(look: Callable[[], object]) -> None:
-            found.append(await look())  # type: ignore[misc]
-            group.cancel_scope.cancel()
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(race, self._watch_processes)
-            group.start_soon(race, self._watch_port)
-        return found[0]
+        return await first_of(self._watch_processes, self._watch_port)
 
     async def _watch_processes(self) -> Alarm:
         while True:
