@@ -23,6 +23,9 @@ DEVICE_LOG_FOLDER = "plog"
 # guesses the kind of model by its name, which is one more thing to go wrong.
 _SERVER_MODULE = "sglang.launch_server"
 
+# SGLang looks for a SIGTERM every 5 s, then has its workers let go of the device: worth the wait where there is one.
+_GRACE_SECONDS = {Profile.ASCEND: 15.0, Profile.REHEARSAL: 0.5}
+
 
 @dataclass(frozen=True)
 class LaunchPlan:
@@ -39,6 +42,7 @@ class LaunchPlan:
         log: file for the engine's stdout and stderr.
         page_size: tokens a page.
         pool_pages: pages in the pool; None leaves it to SGLang.
+        grace_seconds: between SIGTERM and SIGKILL, when the engine is stopped in order.
     """
 
     argv: tuple[str, ...]
@@ -54,6 +58,7 @@ class LaunchPlan:
     probe: bool
     page_size: int
     pool_pages: int | None
+    grace_seconds: float
 
     @property
     def url(self) -> str:
@@ -130,6 +135,7 @@ def plan_launch(
         probe=probe,
         page_size=page_size,
         pool_pages=pool_pages,
+        grace_seconds=_GRACE_SECONDS[profile],
     )
 
 

@@ -21,8 +21,6 @@ from service.engine.installation import EngineError
 from service.engine.warden_link import WardenLink
 
 POLL_SECONDS = 0.05
-# SGLang looks for a SIGTERM every 5 s, and then takes a second or two to leave in order.
-DEFAULT_GRACE_SECONDS = 8.0
 _START_SECONDS = 20.0
 _KILL_SECONDS = 3.0
 _TAIL_BYTES = 512 * 1024
@@ -59,11 +57,8 @@ class EngineProcess:
         self._exit: EngineDeath | None = None
 
     @classmethod
-    async def start(cls, plan: LaunchPlan, *, grace_seconds: float = DEFAULT_GRACE_SECONDS) -> EngineProcess:
+    async def start(cls, plan: LaunchPlan) -> EngineProcess:
         """Launch the engine. Returns when its process exists; see `readiness` for when it serves.
-
-        Args:
-            grace_seconds: between SIGTERM and SIGKILL, when the controller dies.
 
         Raises:
             EngineNotStarted: the interpreter is not there, cannot be executed, ...
@@ -74,7 +69,7 @@ class EngineProcess:
             folder=plan.folder,
             log=plan.log,
             token=plan.token,
-            grace_seconds=grace_seconds,
+            grace_seconds=plan.grace_seconds,
         )
         process = cls(plan, link)
         try:
@@ -104,13 +99,15 @@ class EngineProcess:
     def watch(self, roles: Mapping[int, str]) -> None:
         """From now on count the death of these processes (role by pid) as the engine's death.
 
-        SGLang's own process outlives its scheduler by seconds, so the scheduler has to be watched itself.
+        SGLang's own process outlives its scheduler by seconds, so the scheduler has to be watched itself. What they
+        have in shared memory is removed when the engine is gone.
         """
         for pid, role in roles.items():
             if pid == self.pid:
                 continue
             stat = procfs.read_stat(pid)
             self._watched.append(_Watched(role, pid, stat.started if stat is not None else -1))
+        self._link.remove_at_the_end(set().union(*map(procfs.shared_memory, (self.pid, *roles))))
 
     def workers(self) -> dict[int, str]:
         """SGLang's worker processes, role by pid, told by the titles that they give themselves (`sglang::ROLE`)."""
@@ -150,17 +147,21 @@ class EngineProcess:
         await self._until(lambda: self.exit is not None, seconds)
         return self.exit
 
-    async def stop(self, grace_seconds: float = DEFAULT_GRACE_SECONDS) -> None:
+    async def stop(self, grace_seconds: float | None = None) -> None:
         """End the engine and every process of it: SIGTERM, after the grace SIGKILL. Runs to its end when cancelled.
 
         Safe to call more than once, and on an engine that is dead already.
 
+        Args:
+            grace_seconds: the plan's when None.
+
         Raises:
             EngineSurvived: a process would not die of SIGKILL (stuck in the kernel).
         """
+        grace = self.plan.grace_seconds if grace_seconds is None else grace_seconds
         with anyio.CancelScope(shield=True):
-            self._link.stop(grace_seconds)
-            await self._until(lambda: self._link.ended, grace_seconds + warden.SWEEP_SECONDS + 2)
+            self._link.stop(grace)
+            await self._until(lambda: self._link.ended, grace + warden.SWEEP_SECONDS + 2)
             self._link.close()
             survivors = await anyio.to_thread.run_sync(_kill_remaining, self.plan.token, self._link.survivors)
         if survivors:

@@ -99,3 +99,13 @@ def title(pid: int) -> str:
     except OSError:
         return ""
     return shown.replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def shared_memory(pid: int) -> set[str]:
+    """Files of SGLang's in shared memory that the process has mapped. SGLang leaves one there at each launch."""
+    try:
+        lines = (_PROC / str(pid) / "maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return set()
+    paths = {line[line.index("/") :] for line in lines if "/dev/shm/" in line}
+    return {path for path in paths if path.startswith("/dev/shm/sgl") and not path.endswith(" (deleted)")}

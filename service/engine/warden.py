@@ -6,11 +6,13 @@ it ends every process of the engine, also those that left the process group or l
 * the engine is the leader of a session of its own, and SIGTERM, then SIGKILL, is what it gets;
 * the warden is a child subreaper, so a process whose parent is gone becomes the warden's child, not that of pid 1;
 * every process with our token in its environment is killed as well, whoever its parent is;
+* the engine's temporary files are in a folder of its own, which is removed at the end;
 * were the warden itself killed, the kernel kills the engine (PDEATHSIG), and SGLang's workers ask for the same.
 
 Standard library only. JSON lines, both ways::
 
     stdin   {"arguments": [...], "environment": {...}, "folder": "...", "log": "...", "token": "...", "grace": 5.0}
+            {"remove": ["...", ...]} files to remove at the end
             {"stop": SECONDS}        end the engine: SIGTERM now, SIGKILL after SECONDS
             end of file              the controller is gone: the same, with the order's grace
     stdout  {"event": "started", "pid": PID}      or {"event": "refused", "reason": "..."}
@@ -25,16 +27,21 @@ import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from service.engine import procfs
 
 SWEEP_SECONDS = 10.0
+# SGLang puts sockets into its folder for temporary files, and the path of a socket has at most 107 bytes.
+_LONGEST_SCRATCH = 80
 _SWEEP_INTERVAL_SECONDS = 0.02
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -69,6 +76,7 @@ class Warden:
         self._reports = reports
         self._unread = b""
         self._grace: float | None = None
+        self._remove: list[str] = []
         self._take(already_read)
 
     def run(self) -> None:
@@ -76,14 +84,31 @@ class Warden:
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         wakeups = self._wake_on_signals()
+        with self._litter() as scratch:
+            engine = self._start(libc, scratch)
+            if engine is None:
+                return
+            self._watch(engine, wakeups)
+            survivors = self._sweep(engine)
+        self._report(event="gone", survivors=survivors)
+
+    @contextlib.contextmanager
+    def _litter(self) -> Iterator[str | None]:
+        """A new folder for temporary files, None when there can be none; it and the named files go at the end."""
+        scratch = None
+        with contextlib.suppress(OSError):
+            scratch = tempfile.mkdtemp(prefix="lastpage-", dir=self._order.environment.get("TMPDIR"))
+        if scratch is not None and len(os.fsencode(scratch)) > _LONGEST_SCRATCH:
+            Path(scratch).rmdir()
+            scratch = None
         try:
-            engine = self._start(libc)
-        except OSError as error:
-            self._report(event="refused", reason=f"{self._order.arguments[0]}: {error.strerror or error}")
-            return
-        self._report(event="started", pid=engine.pid)
-        self._watch(engine, wakeups)
-        self._report(event="gone", survivors=self._sweep(engine))
+            yield scratch
+        finally:
+            if scratch is not None:
+                shutil.rmtree(scratch, ignore_errors=True)
+            for file in self._remove:
+                with contextlib.suppress(OSError):
+                    Path(file).unlink()
 
     def _wake_on_signals(self) -> int:
         readable, writable = os.pipe()
@@ -98,7 +123,8 @@ class Warden:
     def _ask_to_stop(self, *_: object) -> None:
         self._grace = self._order.grace
 
-    def _start(self, libc: ctypes.CDLL) -> subprocess.Popen[bytes]:
+    def _start(self, libc: ctypes.CDLL, scratch: str | None) -> subprocess.Popen[bytes] | None:
+        """The engine's process; None, and reported, when the system refuses to start it."""
         warden = os.getpid()
 
         def die_with_the_warden() -> None:
@@ -106,17 +132,24 @@ class Warden:
             if os.getppid() != warden:
                 os._exit(127)
 
-        with Path(self._order.log).open("ab") as log:
-            return subprocess.Popen(
-                self._order.arguments,
-                env=self._order.environment,
-                cwd=self._order.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=die_with_the_warden,
-            )
+        environment = {**self._order.environment, **({"TMPDIR": scratch} if scratch else {})}
+        try:
+            with Path(self._order.log).open("ab") as log:
+                engine = subprocess.Popen(
+                    self._order.arguments,
+                    env=environment,
+                    cwd=self._order.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    preexec_fn=die_with_the_warden,
+                )
+        except OSError as error:
+            self._report(event="refused", reason=f"{self._order.arguments[0]}: {error.strerror or error}")
+            return None
+        self._report(event="started", pid=engine.pid)
+        return engine
 
     def _watch(self, engine: subprocess.Popen[bytes], wakeups: int) -> None:
         """Return when the engine's own process has ended, or when its grace is over."""
@@ -153,7 +186,10 @@ class Warden:
     def _take(self, data: bytes) -> None:
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
-            self._grace = float(json.loads(line)["stop"])
+            command = json.loads(line)
+            self._remove += command.get("remove", [])
+            if "stop" in command:
+                self._grace = float(command["stop"])
 
     def _reap(self, engine: subprocess.Popen[bytes]) -> bool:
         """Collect ended children, adopted ones too. True when the engine's own process has ended."""

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,11 @@ class WardenLink:
         """Have the warden end the engine, and itself afterwards."""
         if not self.ended:
             self._write(stop=grace_seconds)
+
+    def remove_at_the_end(self, files: Iterable[str]) -> None:
+        """Have the warden remove files when the engine is gone."""
+        if not self.ended:
+            self._write(remove=sorted(files))
 
     def read(self) -> None:
         """Take in what the warden has reported."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -12,8 +13,8 @@ from tests.engine.launches import children_of, fake_plan
 
 
 async def main(folder: Path, grace_seconds: float) -> None:
-    plan = fake_plan(folder, "family")
-    async with await EngineProcess.start(plan, grace_seconds=grace_seconds) as process:
+    plan = replace(fake_plan(folder, "family"), grace_seconds=grace_seconds)
+    async with await EngineProcess.start(plan) as process:
         children_of(folder)
         print(plan.token, process.pid, flush=True)
         await process.wait()

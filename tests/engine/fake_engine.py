@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,12 @@ def main(command: str, value: str = "") -> None:
         sys.exit(int(value))
     elif command == "signal":
         os.kill(os.getpid(), int(value))
+    elif command == "temporary_file":
+        descriptor, path = tempfile.mkstemp()
+        os.close(descriptor)
+        Path("written.partial").write_text(path)
+        Path("written.partial").rename("written")
+        sleep()
     elif command == "environment":
         print("\n".join(f"{name}={value}" for name, value in os.environ.items()))
 

@@ -21,7 +21,7 @@ def fake_plan(folder: Path, *command: str, argv: tuple[str, ...] | None = None, 
     token = secrets.token_hex(16)
     return LaunchPlan(
         argv=argv or (sys.executable, str(FAKE_ENGINE), *command),
-        environment={**os.environ, procfs.TOKEN_VARIABLE: token},
+        environment={**os.environ, procfs.TOKEN_VARIABLE: token, "TMPDIR": str(folder)},
         port=port,
         served_model_name=f"lastpage-{token[:12]}",
         token=token,
@@ -33,6 +33,7 @@ def fake_plan(folder: Path, *command: str, argv: tuple[str, ...] | None = None, 
         probe=True,
         page_size=128,
         pool_pages=32,
+        grace_seconds=0.2,
     )
 
 

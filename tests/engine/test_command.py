@@ -135,6 +135,10 @@ def test_worker_titles_leave_the_token_in_proc() -> None:
     assert plan().environment["SPT_NOENV"] == "1"
 
 
+def test_engine_on_a_device_is_given_time_to_let_go_of_it() -> None:
+    assert plan(Profile.ASCEND).grace_seconds >= 10 > plan(Profile.REHEARSAL).grace_seconds
+
+
 def test_launches_are_told_apart() -> None:
     one, other = plan(), plan()
     assert one.token != other.token and one.served_model_name != other.served_model_name

@@ -49,7 +49,7 @@ async def launch(tmp_path: Path) -> AsyncIterator[Launch]:
                 environment={**plan.environment, "PYTHONPATH": str(ROOT)},
                 probe=probe,
             )
-            return await stack.enter_async_context(await EngineProcess.start(plan, grace_seconds=0))
+            return await stack.enter_async_context(await EngineProcess.start(plan))
 
         yield launch_server
 

@@ -20,7 +20,7 @@ TOKEN = "token-of-the-warden-test"
 
 @pytest.fixture
 def start(tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
-    def start_warden(*command: str, grace: float = 0.2) -> subprocess.Popen[bytes]:
+    def start_warden(*command: str, temporary: str | None = None) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-m", warden.__name__],
             stdin=subprocess.PIPE,
@@ -29,11 +29,11 @@ def start(tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
         )
         order = warden.Order(
             arguments=[sys.executable, str(FAKE_ENGINE), *command],
-            environment={procfs.TOKEN_VARIABLE: TOKEN},
+            environment={procfs.TOKEN_VARIABLE: TOKEN, **({"TMPDIR": temporary} if temporary else {})},
             folder=str(tmp_path),
             log=str(tmp_path / "engine.log"),
             token=TOKEN,
-            grace=grace,
+            grace=0.2,
         )
         assert process.stdin is not None
         process.stdin.write(json.dumps(vars(order)).encode() + b"\n")
@@ -84,8 +84,10 @@ def test_warden_that_is_terminated_ends_the_engine_first(start: Callable[..., su
     assert not alive(engine)
 
 
-def test_kernel_kills_the_engine_of_a_killed_warden(start: Callable[..., subprocess.Popen[bytes]]) -> None:
-    process = start("ignore_sigterm")
+def test_kernel_kills_the_engine_of_a_killed_warden(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    process = start("ignore_sigterm", temporary=str(tmp_path))
     engine = report(process)["pid"]
     process.kill()
     assert wait_for(lambda: not alive(engine))
@@ -103,3 +105,47 @@ def test_engine_leads_a_session_of_its_own(start: Callable[..., subprocess.Popen
     assert os.getsid(engine) == os.getpgid(engine) == engine
     process.terminate()
     process.wait(20)
+
+
+def test_temporary_files_of_the_engine_are_in_a_folder_of_its_own_that_is_removed(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    process = start("temporary_file", temporary=str(tmp_path))
+    report(process)
+    assert wait_for((tmp_path / "written").exists)
+    file = Path((tmp_path / "written").read_text())
+    assert file.exists() and file.parent.parent == tmp_path and file.parent.name.startswith("lastpage-")
+    process.terminate()
+    assert process.wait(20) == 0
+    assert not file.parent.exists()
+
+
+def test_folder_that_is_too_deep_for_a_socket_is_not_used(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    deep = tmp_path / ("d" * 80)
+    deep.mkdir()
+    process = start("temporary_file", temporary=str(deep))
+    report(process)
+    assert wait_for((tmp_path / "written").exists)
+    assert Path((tmp_path / "written").read_text()).parent == deep
+    process.terminate()
+    process.wait(20)
+    assert [path.name.startswith("lastpage-") for path in deep.iterdir()] == [False]
+
+
+def test_named_files_are_removed_at_the_end_and_not_before(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    process = start("sleep")
+    report(process)
+    litter = tmp_path / "litter"
+    litter.touch()
+    assert process.stdin is not None
+    process.stdin.write(json.dumps({"remove": [str(litter), str(tmp_path / "gone")]}).encode() + b"\n")
+    process.stdin.flush()
+    time.sleep(0.1)
+    assert litter.exists()
+    process.terminate()
+    assert process.wait(20) == 0
+    assert not litter.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -13,8 +14,8 @@ from tests.real.launches import rehearsal_plan
 
 
 async def main(folder: Path, grace_seconds: float) -> None:
-    plan = rehearsal_plan(folder)
-    async with await EngineProcess.start(plan, grace_seconds=grace_seconds) as process:
+    plan = replace(rehearsal_plan(folder), grace_seconds=grace_seconds)
+    async with await EngineProcess.start(plan) as process:
         ready = await wait_ready(plan, process)
         print(plan.token, plan.port, process.pid, ready.scheduler_pid, flush=True)
         await process.wait()

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -28,8 +30,21 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTICE_NS = 500_000_000
 
 
-async def test_stopped_scheduler_is_alive_and_its_whole_server_can_still_be_ended(tmp_path: Path) -> None:
-    plan = rehearsal_plan(tmp_path)
+def files_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder with a short path, in which the engine's temporary files are to be."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+async def test_stopped_scheduler_is_alive_and_its_whole_server_can_still_be_ended(
+    tmp_path: Path, temporary: Path
+) -> None:
+    plan = rehearsal_plan(tmp_path, scenario_environment={"TMPDIR": str(temporary)})
     async with await EngineProcess.start(plan) as process:
         ready = await wait_ready(plan, process)
         assert (ready.sglang_version, ready.page_size, ready.pool_pages) == ("0.5.23", 128, 32)
@@ -43,9 +58,14 @@ async def test_stopped_scheduler_is_alive_and_its_whole_server_can_still_be_ende
         os.kill(ready.scheduler_pid, signal.SIGSTOP)
         await anyio.sleep(1)
         assert process.death() is None
+        assert files_in(temporary) != []
+        shared = procfs.shared_memory(ready.scheduler_pid)
+        assert shared != set()
         await process.stop(grace_seconds=1)
     assert procfs.token_holders(plan.token) == set()
     check_port(plan.port)
+    assert shared.isdisjoint(map(str, files_in(Path("/dev/shm"))))
+    assert files_in(temporary) == []
 
 
 @pytest.mark.parametrize("release", ["0.5.23", "0.5.18"])
