@@ -104,12 +104,14 @@ class EngineRegistry:
         return engine
 
     def default(self) -> Engine:
-        """The engine to run when none is named: one with an NPU if this machine has one, else the newest installed.
+        """The engine to run when none is named.
+
+        One with an NPU if this machine has one, else the newest installed release, else the only one there is.
 
         Raises:
-            EngineNotFound: there is neither.
+            EngineNotFound: there is none of these.
         """
-        engine = self.ascend() or self.newest_installed()
+        engine = self.ascend() or self.newest_installed() or self._only_one()
         if engine is None:
             raise EngineNotFound(
                 f"engine: none is installed. `lastpage engine install {DEFAULT_RELEASE}` builds one for the CPU "
@@ -121,6 +123,11 @@ class EngineRegistry:
         """The installed release with the highest version."""
         usable = [engine for engine in self.list() if engine.origin == "installed" and engine.python.exists()]
         return max(usable, key=_release, default=None)
+
+    def _only_one(self) -> Engine | None:
+        """The registered engine, where there is just one: a container's, which was added to the registry by its path."""
+        usable = [engine for engine in self.list() if engine.python.exists()]
+        return usable[0] if len(usable) == 1 else None
 
     def ascend(self) -> Engine | None:
         """A registered engine that sees an NPU, else the `python3` on PATH if it has SGLang and sees one."""

@@ -81,6 +81,14 @@ def test_default_is_the_newest_installed_release(registry: EngineRegistry, home:
     assert registry.default().name == "0.5.23"
 
 
+def test_only_engine_is_the_default_though_it_was_added(registry: EngineRegistry) -> None:
+    registry.add("container", Path(sys.executable))
+    assert registry.default().name == "container"
+    registry.add("other", Path(sys.executable))
+    with pytest.raises(EngineNotFound, match="none is installed"):
+        registry.default()
+
+
 def test_with_an_npu_the_default_is_a_registered_engine_that_sees_it(
     registry: EngineRegistry, home: Home, tmp_path: Path
 ) -> None:
