@@ -22,6 +22,7 @@ class ProcessStat:
 
     Attributes:
         state: R, S, D, T (stopped), Z (zombie), X (dead), ...
+        threads: those that have not ended, the first one always counted.
         started: clock ticks since boot; together with the pid it names one process for good.
         wait_status: as waitpid() would give it; only means something for a zombie.
     """
@@ -30,13 +31,17 @@ class ProcessStat:
     state: str
     parent: int
     session: int
+    threads: int
     started: int
     wait_status: int
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs or can run again; a stopped process is alive, a zombie is not."""
-        return self.state not in _DEAD_STATES
+        """Whether it still runs or can run again. A stopped process is alive, a zombie is not.
+
+        A process shows as a zombie when its first thread has ended; until the last one has, its sockets stay open.
+        """
+        return self.state not in _DEAD_STATES or self.threads > 1
 
 
 def read_stat(pid: int) -> ProcessStat | None:
@@ -52,6 +57,7 @@ def read_stat(pid: int) -> ProcessStat | None:
         state=fields[0],
         parent=int(fields[1]),
         session=int(fields[3]),
+        threads=int(fields[17]),
         started=int(fields[19]),
         wait_status=int(fields[49]),
     )

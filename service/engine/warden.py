@@ -210,7 +210,7 @@ class Warden:
         while True:
             self._reap(engine)
             remaining = self._remaining(engine.pid)
-            if not remaining or time.monotonic() >= deadline:
+            if (not remaining and engine.returncode is not None) or time.monotonic() >= deadline:
                 return sorted(remaining)
             for pid in remaining:
                 with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from service.engine import procfs
+from service.engine.ports import PortUnavailable, check_port
 from service.engine.procfs import ProcessStat
 from tests.engine.launches import wait_for
 
 
 def stat(pid: int, parent: int) -> ProcessStat:
-    return ProcessStat(pid=pid, state="S", parent=parent, session=1, started=1, wait_status=0)
+    return ProcessStat(pid=pid, state="S", parent=parent, session=1, threads=1, started=1, wait_status=0)
 
 
 def test_own_process_is_read() -> None:
@@ -39,6 +40,32 @@ def test_zombie_is_not_alive_and_tells_how_it_ended(code: str, expected: int) ->
     zombie = procfs.read_stat(process.pid)
     process.wait()
     assert zombie is not None and os.waitstatus_to_exitcode(zombie.wait_status) == expected
+
+
+FIRST_THREAD_ENDS = """
+import ctypes, socket, threading, time
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+threading.Thread(target=time.sleep, args=(600,)).start()
+time.sleep(0.1)
+ctypes.PyDLL(None).pthread_exit(None)
+"""
+
+
+def test_process_whose_first_thread_ended_is_alive_until_the_last_one_has() -> None:
+    """It shows as a zombie, and still listens on its port."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", FIRST_THREAD_ENDS], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    port = int(process.stdout.readline())
+    assert wait_for(lambda: (found := procfs.read_stat(process.pid)) is not None and found.state == "Z")
+    half_ended = procfs.read_stat(process.pid)
+    assert half_ended is not None and half_ended.alive
+    with pytest.raises(PortUnavailable):
+        check_port(port)
+    process.kill()
+    process.communicate()
+    assert procfs.read_stat(process.pid) is None
+    check_port(port)
 
 
 def test_process_that_is_gone_reads_as_none_and_holds_no_token() -> None:
