@@ -97,7 +97,7 @@ class GenerateClient:
             "stream": True,
         }
         last: Any = None
-        first_token: float | None = None
+        tokens = TokenTimes(began)
         ended = False
         try:
             async with self._http.stream("POST", "/generate", json=body) as response:
@@ -111,18 +111,44 @@ class GenerateClient:
                         ended = True
                         break
                     last = json.loads(data)
-                    if first_token is None and _new_tokens(last):
-                        first_token = time.monotonic() - began
+                    tokens.seen(_new_tokens(last), time.monotonic())
                     if "error" in last:
                         return _in_band_error(last, began)
         except (httpx.HTTPError, ValueError) as error:
             return _failure(error, began)
         if not ended:
             return Completion(Outcome.LOST, time.monotonic() - began, "the stream ended without its end mark")
-        return _judge(last, request, began, first_token)
+        return _judge(last, request, began, tokens)
 
 
-def _judge(answer: Any, request: GenerateRequest, began: float, first_token_seconds: float | None = None) -> Completion:
+class TokenTimes:
+    """When the tokens of a streamed answer came.
+
+    Attributes:
+        first_seconds: from sending to the first token; None before it.
+        gaps: seconds between one token and the next. Tokens that came together share the time since those before them.
+    """
+
+    def __init__(self, began: float) -> None:
+        self.first_seconds: float | None = None
+        self.gaps: list[float] = []
+        self._began = began
+        self._tokens = 0
+        self._last = began
+
+    def seen(self, tokens: int, at: float) -> None:
+        """So many tokens had come at that time, by the monotonic clock."""
+        new = tokens - self._tokens
+        if new <= 0:
+            return
+        if self.first_seconds is None:
+            self.first_seconds = at - self._began
+        else:
+            self.gaps += [(at - self._last) / new] * new
+        self._tokens, self._last = tokens, at
+
+
+def _judge(answer: Any, request: GenerateRequest, began: float, tokens: TokenTimes | None = None) -> Completion:
     meta = answer.get("meta_info") if isinstance(answer, Mapping) else None
     finish = meta.get("finish_reason") if isinstance(meta, Mapping) else None
     if not isinstance(meta, Mapping) or not isinstance(finish, Mapping):
@@ -138,7 +164,8 @@ def _judge(answer: Any, request: GenerateRequest, began: float, first_token_seco
         seconds=float(meta.get("e2e_latency") or time.monotonic() - began),
         detail=detail[:_DETAIL_CHARACTERS],
         new_tokens=new_tokens,
-        first_token_seconds=first_token_seconds,
+        first_token_seconds=tokens.first_seconds if tokens else None,
+        token_gaps=tuple(tokens.gaps) if tokens else (),
     )
 
 

@@ -13,6 +13,7 @@ import anyio
 import anyio.abc
 
 from .client import GenerateClient, GenerateRequest
+from .histogram import SECONDS, Histogram
 from .outcomes import Completion, Outcome
 from .pages import Shape
 from .scenarios.base import Observation, ObservedStep, Scenario, Wave
@@ -29,13 +30,22 @@ class StepFeed(Protocol):
 
 @dataclass
 class Tally:
-    """What became of the requests of a run."""
+    """What became of the requests of a run.
+
+    Attributes:
+        ttft: from sending to the first token, seconds, of requests that ended well.
+        itl: from one token to the next, likewise.
+        e2e: from sending to the end, likewise.
+    """
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
     first_token_seconds: list[float] = field(default_factory=list)
     new_tokens: int = 0
+    ttft: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    itl: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    e2e: Histogram = field(default_factory=lambda: Histogram(SECONDS))
 
     def add(self, completion: Completion) -> None:
         self.outcomes[completion.outcome] += 1
@@ -45,8 +55,12 @@ class Tally:
             return
         # A failed request must not improve the latencies.
         self.seconds.append(completion.seconds)
+        self.e2e.observe(completion.seconds)
         if completion.first_token_seconds is not None:
             self.first_token_seconds.append(completion.first_token_seconds)
+            self.ttft.observe(completion.first_token_seconds)
+        for gap in completion.token_gaps:
+            self.itl.observe(gap)
 
 
 class PromptMaker:

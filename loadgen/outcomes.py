@@ -30,6 +30,7 @@ class Completion:
         detail: what the server or the connection said, for any outcome but done.
         new_tokens: tokens that came back.
         first_token_seconds: from sending to the first token; None where the answer does not tell.
+        token_gaps: seconds between one token and the next; empty where the answer does not tell.
         seconds: from sending to the end.
     """
 
@@ -38,3 +39,4 @@ class Completion:
     detail: str = ""
     new_tokens: int = 0
     first_token_seconds: float | None = None
+    token_gaps: tuple[float, ...] = ()

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from service.api import engines, health, runs, scenarios, targets
+from service.api import engine_metrics, engines, health, runs, scenarios, targets
 from service.api.errors import install_error_handlers
 from service.controller import Controller, build_controller
 from service.report.json_report import lastpage_version
@@ -30,7 +30,7 @@ def create_app(controller: Controller | None = None) -> FastAPI:
     app = FastAPI(title="lastpage", version=lastpage_version(), description=_DESCRIPTION, lifespan=lifespan)
     app.state.controller = controller
     app.state.registry = controller.metrics.registry()
-    for router in (runs.router, engines.router, scenarios.router, targets.router, health.router):
-        app.include_router(router)
+    for resource in (runs, engines, scenarios, targets, health, engine_metrics):
+        app.include_router(resource.router)
     install_error_handlers(app)
     return app

@@ -62,6 +62,7 @@ class FakeExecutor:
         fails: Callable[[], Exception] | None = None,
         starts: bool = True,
         progress_events: int = 2,
+        engine: EngineInfo = ENGINE,
     ) -> None:
         """
         Args:
@@ -82,6 +83,7 @@ class FakeExecutor:
         self._fails = fails
         self._starts = starts
         self._progress_events = progress_events
+        self._engine = engine
 
     async def preflight(self, spec: RunSpec) -> list[Fault]:
         await anyio.lowlevel.checkpoint()
@@ -102,7 +104,7 @@ class FakeExecutor:
             return RunResult(status=RunStatus.CANCELLED)
         if not self._starts:
             return RunResult(status=RunStatus.FAILED_TO_START, detail="the log ends with: no module named sglang")
-        await observer.engine(ENGINE)
+        await observer.engine(self._engine)
         stopped = await self._enter(RunStatus.RUNNING, observer, cancelled)
         if self._fails is not None:
             raise self._fails()
@@ -136,7 +138,9 @@ class FakeExecutor:
 
     def _result(self, status: RunStatus, crashes: tuple[Crash, ...] = ()) -> RunResult:
         ready_at = datetime.now(timezone.utc)
-        return RunResult(status=status, engine=ENGINE, ready_at=ready_at, measures=self._measures, crashes=crashes)
+        return RunResult(
+            status=status, engine=self._engine, ready_at=ready_at, measures=self._measures, crashes=crashes
+        )
 
 
 async def _first_of(*events: anyio.Event) -> None:

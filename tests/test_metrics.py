@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadgen.histogram import Counts, Histogram
 from service.metrics import ControllerMetrics
 from service.runs.events import EventType, RunEvent
-from service.runs.model import Crash, Measures, Progress, Run, RunStatus, Verdict
+from service.runs.model import Crash, FindingKind, Measures, Progress, Run, RunStatus, Verdict
+from service.runs.recording import PAGES, SURPLUS_PAGES
 from service.runs.spec import RunSpec
 from tests.fake_executor import CRASH, ENGINE
 
@@ -33,10 +39,16 @@ class Feed:
     def status(self, status: RunStatus) -> None:
         self.tell(EventType.STATUS, status=status)
 
-    def progress(self, steps: int, **requests: int) -> None:
+    def progress(self, steps: int, histograms: dict[str, Counts] | None = None, **requests: int) -> None:
         measures = Measures(decode_steps=steps, critical_steps=steps // 2, requests=requests)
         progress = Progress(
-            status=RunStatus.RUNNING, elapsed_seconds=1, total_seconds=2, pool_pages=32, free_pages=8, measures=measures
+            status=RunStatus.RUNNING,
+            elapsed_seconds=1,
+            total_seconds=2,
+            pool_pages=32,
+            free_pages=8,
+            measures=measures,
+            histograms=histograms or {},
         )
         self.tell(EventType.PROGRESS, progress, measures=measures)
 
@@ -73,17 +85,20 @@ def test_an_engine_that_starts_again_does_not_take_counters_back() -> None:
     feed.tell(EventType.CRASH, CRASH)
     feed.status(RunStatus.LAUNCHING)
     feed.progress(10)
-    assert feed.value("lastpage_decode_steps_total") == 100
+    assert feed.value("lastpage_decode_steps_total") == 110
     feed.progress(15)
-    assert feed.value("lastpage_decode_steps_total") == 105
+    assert feed.value("lastpage_decode_steps_total") == 115
     assert feed.value("lastpage_engine_restarts_total") == 1
     assert feed.value("lastpage_crashes_total", kind="oob_index") == 1
 
 
 def test_the_series_of_a_run_end_with_it() -> None:
     feed = Feed()
+    feed.status(RunStatus.LAUNCHING)
+    feed.tell(EventType.FINISHED, verdict=Verdict.INCONCLUSIVE)
     idle = feed.names()
-    assert not {name for name in idle if name.startswith(("lastpage_pool", "lastpage_run_info"))}
+    feed.new_run("first")
+    assert not {name for name in idle if name.startswith(("lastpage_pool", "lastpage_run_"))}
     feed.status(RunStatus.LAUNCHING)
     feed.status(RunStatus.RUNNING)
     feed.progress(1)
@@ -118,3 +133,91 @@ def test_a_run_that_ends_while_it_waits_leaves_the_running_one_alone() -> None:
     feed.run = running
     feed.progress(9)
     assert feed.value("lastpage_decode_steps_total") == 9
+
+
+def pages(bounds: Sequence[float], *values: int) -> Counts:
+    histogram = Histogram(bounds)
+    for value in values:
+        histogram.observe(value)
+    return histogram.counts()
+
+
+def test_free_pages_at_crossing_steps_are_told_apart_near_the_edge() -> None:
+    feed = Feed()
+    feed.status(RunStatus.LAUNCHING)
+    feed.progress(3, {"crossing_free_pages": pages(PAGES, 1, 2, 2)})
+    feed.progress(5, {"crossing_free_pages": pages(PAGES, 1, 2, 2, 2, 900)})
+    buckets = {le: feed.value("lastpage_crossing_free_pages_bucket", le=le) for le in ("0.0", "1.0", "2.0", "+Inf")}
+    assert buckets == {"0.0": 0, "1.0": 1, "2.0": 4, "+Inf": 5}
+    assert feed.value("lastpage_crossing_free_pages_sum") == 907
+
+
+def test_histograms_go_on_over_restarts_and_runs() -> None:
+    feed = Feed()
+    feed.status(RunStatus.LAUNCHING)
+    feed.progress(1, {"crossing_surplus_pages": pages(SURPLUS_PAGES, 0, 0, 1)})
+    feed.progress(1, {"crossing_surplus_pages": pages(SURPLUS_PAGES, 0)})  # the engine was started again
+    feed.tell(EventType.FINISHED, verdict=Verdict.PASS)
+    feed.new_run("second")
+    feed.status(RunStatus.LAUNCHING)
+    feed.progress(1, {"crossing_surplus_pages": pages(SURPLUS_PAGES, 0, -1)})
+    assert feed.value("lastpage_crossing_surplus_pages_bucket", le="-1.0") == 1
+    assert feed.value("lastpage_crossing_surplus_pages_bucket", le="0.0") == 5
+    assert feed.value("lastpage_crossing_surplus_pages_bucket", le="+Inf") == 6
+    assert feed.value("lastpage_crossing_surplus_pages_sum") is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.booleans()), max_size=20))
+def test_counters_never_go_backwards(told: list[tuple[int, bool]]) -> None:
+    feed = Feed()
+    before = 0.0
+    for number, (steps, ends) in enumerate(told):
+        feed.status(RunStatus.LAUNCHING)
+        feed.progress(steps, {"crossing_free_pages": pages(PAGES, *range(steps))}, done=steps)
+        if ends:
+            feed.tell(EventType.FINISHED, verdict=Verdict.PASS)
+            feed.new_run(str(number))
+        values = [
+            feed.value("lastpage_decode_steps_total"),
+            feed.value("lastpage_crossing_free_pages_count"),
+            feed.value("lastpage_requests_total", outcome="done"),
+        ]
+        assert values[0] is not None and values == [values[0]] * 3
+        assert values[0] >= before
+        before = values[0]
+
+
+def test_known_label_values_are_there_from_the_start() -> None:
+    feed = Feed()
+    assert feed.value("lastpage_crashes_total", kind="hang") == 0
+    assert feed.value("lastpage_findings_total", kind="wrong_output") == 0
+    assert feed.value("lastpage_requests_total", outcome="lost") == 0
+    assert feed.value("lastpage_last_crash_timestamp_seconds") is None
+
+
+def test_engines_are_counted_apart() -> None:
+    feed = Feed()
+    engine = {"engine": "fake", "sglang_version": "0.5.23", "allocator": "installed"}
+    feed.status(RunStatus.LAUNCHING)
+    assert feed.value("lastpage_engine_crashes_total", **engine) == 0
+    assert feed.value("lastpage_engine_runs_total", **engine, verdict="fail") == 0
+    feed.tell(EventType.CRASH, CRASH)
+    feed.tell(EventType.FINISHED, verdict=Verdict.FAIL)
+    assert feed.value("lastpage_engine_crashes_total", **engine) == 1
+    assert feed.value("lastpage_engine_runs_total", **engine, verdict="fail") == 1
+    assert feed.value("lastpage_last_crash_timestamp_seconds") == CRASH.at.timestamp()
+
+
+def test_findings_are_counted_by_kind() -> None:
+    feed = Feed()
+    feed.metrics.found(FindingKind.STARVED)
+    assert feed.value("lastpage_findings_total", kind="starved") == 1
+
+
+def test_every_series_has_a_help_text() -> None:
+    feed = Feed()
+    feed.status(RunStatus.LAUNCHING)
+    feed.progress(1)
+    for family in feed.metrics.collect():
+        assert family.documentation.endswith("."), family.name
+        assert family.name.startswith("lastpage_")

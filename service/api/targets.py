@@ -6,7 +6,11 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
 from service.api.dependencies import ManagerDependency
-from service.runs.model import Run, RunStatus
+from service.api.engine_metrics import ENGINE_METRICS_PATH, live_runs
+from service.runs.model import Run
+
+CONTROLLER_JOB = "lastpage"
+ENGINE_JOB = "sglang"
 
 router = APIRouter(prefix="/v1/targets", tags=["targets"])
 
@@ -20,18 +24,23 @@ class TargetGroup(BaseModel):
 
 @router.get("")
 async def list_targets(request: Request, manager: ManagerDependency) -> list[TargetGroup]:
-    """The controller, under the address it was asked at, and the engine that runs."""
-    running = [run for status in (RunStatus.RUNNING, RunStatus.DRAINING) for run in await manager.list(status=status)]
-    controller = TargetGroup(targets=[request.url.netloc], labels={"job": "lastpage"})
-    return [controller, *(group for run in running if (group := _engine_group(run)))]
+    """The controller, and every engine that serves, both under the address that the controller was asked at.
+
+    An engine is scraped through the controller, because it listens on 127.0.0.1 only; `__metrics_path__` and
+    `__param_run` say which one. They are Prometheus's own words, and do not become labels of the series.
+    """
+    address = request.url.netloc
+    controller = TargetGroup(targets=[address], labels={"job": CONTROLLER_JOB})
+    return [controller, *(_engine_group(address, run) for run in await live_runs(manager))]
 
 
-def _engine_group(run: Run) -> TargetGroup | None:
+def _engine_group(address: str, run: Run) -> TargetGroup:
     engine = run.engine
-    if engine is None or engine.address is None:
-        return None
+    assert engine is not None
     labels = {
-        "job": "sglang",
+        "__metrics_path__": ENGINE_METRICS_PATH,
+        "__param_run": run.id,
+        "job": ENGINE_JOB,
         "run_id": run.id,
         "scenario": run.spec.load.scenario,
         "engine": engine.name,
@@ -39,4 +48,4 @@ def _engine_group(run: Run) -> TargetGroup | None:
         "allocator": engine.allocator.value,
         "profile": engine.profile.value,
     }
-    return TargetGroup(targets=[engine.address], labels=labels)
+    return TargetGroup(targets=[address], labels=labels)

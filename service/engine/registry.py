@@ -125,7 +125,7 @@ class EngineRegistry:
         return max(usable, key=_release, default=None)
 
     def _only_one(self) -> Engine | None:
-        """The registered engine, where there is just one: a container's, which was added to the registry by its path."""
+        """The registered engine, where there is just one: a container's, which was added by its path."""
         usable = [engine for engine in self.list() if engine.python.exists()]
         return usable[0] if len(usable) == 1 else None
 

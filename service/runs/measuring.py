@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadgen.driver import Tally
+from loadgen.histogram import Counts
 from service.runs.model import Latencies, Measures, Percentiles
 from service.runs.recording import Recording
 
@@ -36,6 +37,18 @@ def measures_of(
         seconds_under_load=seconds_under_load,
         ready_to_first_critical_seconds=None if first_critical_ns is None else (first_critical_ns - ready_ns) / 1e9,
     )
+
+
+def histograms_of(recording: Recording, tally: Tally) -> dict[str, Counts]:
+    """Distributions so far, by the name of the metric that shows them."""
+    return {
+        "crossing_free_pages": recording.free_pages.counts(),
+        "crossing_surplus_pages": recording.surplus_pages.counts(),
+        "crossing_needed_pages": recording.needed_pages.counts(),
+        "ttft_seconds": tally.ttft.counts(),
+        "itl_seconds": tally.itl.counts(),
+        "e2e_seconds": tally.e2e.counts(),
+    }
 
 
 def _latencies(tally: Tally) -> Latencies | None:

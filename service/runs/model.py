@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
+from loadgen.histogram import Counts
 from service.engine.crash_signatures import CrashKind
 from service.plugin.settings import Allocator, Profile
 from service.runs.spec import RunSpec
@@ -130,6 +131,13 @@ class Measures(Shape):
         return steps / self.decode_steps if self.decode_steps else 0.0
 
 
+class FindingKind(str, enum.Enum):
+    """What a run can find wrong with an engine that has not crashed."""
+
+    WRONG_OUTPUT = "wrong_output"  # a witness's tokens differ from what they are without pressure
+    STARVED = "starved"  # a request was accepted and got no token while others were served
+
+
 class Crash(Shape):
     """One death, hang or silence of the engine, and what is left to look at."""
 
@@ -166,6 +174,9 @@ class Progress(Shape):
     pool_pages: int
     free_pages: int | None = Field(default=None, description="Free pages before the last decode step's allocation.")
     measures: Measures = Field(default_factory=Measures)
+    histograms: Mapping[str, Counts] = Field(
+        default_factory=dict, exclude=True, description="For the controller's own metrics; see service.runs.measuring."
+    )
 
 
 class RunResult(Shape):

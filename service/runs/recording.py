@@ -7,7 +7,12 @@ from collections import Counter
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from loadgen.histogram import Histogram
 from service.plugin.recorder import DecodeStep, FlightReader, Totals
+
+# A pool may have a million pages. What matters happens among the last few.
+PAGES = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 1024, 4096, 16384, 65536)
+SURPLUS_PAGES = (-64, -16, -8, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 256, 1024)
 
 
 class Recording:
@@ -17,6 +22,9 @@ class Recording:
 
     Attributes:
         surplus: crossing steps by free pages minus need.
+        free_pages: free pages before each crossing step's allocation.
+        surplus_pages: free pages minus need of each crossing step.
+        needed_pages: pages that each crossing step needed.
         first_critical_ns: when the first critical step was entered, by the recorder's clock; None before it.
         last_step: the last step that was taken in.
     """
@@ -26,6 +34,9 @@ class Recording:
         self._base = self._reader.totals()
         self._taken = self._base.decode_steps
         self.surplus: Counter[int] = Counter()
+        self.free_pages = Histogram(PAGES)
+        self.surplus_pages = Histogram(SURPLUS_PAGES)
+        self.needed_pages = Histogram(PAGES)
         self.first_critical_ns: int | None = None
         self.last_step: DecodeStep | None = None
 
@@ -35,6 +46,9 @@ class Recording:
         for step in steps:
             if step.crossing:
                 self.surplus[step.free - step.need] += 1
+                self.free_pages.observe(step.free)
+                self.surplus_pages.observe(step.free - step.need)
+                self.needed_pages.observe(step.need)
             if step.critical and self.first_critical_ns is None:
                 self.first_critical_ns = step.at_ns
         if steps:

@@ -23,7 +23,7 @@ from service.runs.evidence import SentWaves, describe_crash
 from service.runs.executor import RunObserver
 from service.runs.faults import Fault
 from service.runs.kernel_log import oom_kills
-from service.runs.measuring import measures_of
+from service.runs.measuring import histograms_of, measures_of
 from service.runs.model import Crash, EngineInfo, Measures, Progress, Run, RunResult, RunStatus
 from service.runs.preflight import Prepared, prepare
 from service.runs.racing import first_of
@@ -163,6 +163,7 @@ class _Attempt:
             self._recording.take()
             self._waves.write(self._run.folder, self._scenario.restarts)
             await client.aclose()
+        await self._observer.progress(self._progress(RunStatus.DRAINING))
         if alarm is not None:
             self._crash = describe_crash(alarm, process, self._recording, ready.ready_ns, oom_kills() - kills_before)
             await self._observer.crash(self._crash)
@@ -214,15 +215,17 @@ class _Attempt:
             await self._observer.progress(self._progress())
             await anyio.sleep(_PROGRESS_SECONDS)
 
-    def _progress(self) -> Progress:
-        last = self._recording.last_step if self._recording is not None else None
+    def _progress(self, status: RunStatus = RunStatus.RUNNING) -> Progress:
+        recording, driver = self._recording, self._driver
+        last = recording.last_step if recording is not None else None
         return Progress(
-            status=RunStatus.RUNNING,
+            status=status,
             elapsed_seconds=self._seconds_under_load(),
             total_seconds=self._spec.load.duration,
             pool_pages=self._spec.engine.pool_pages,
             free_pages=last.free if last is not None else None,
             measures=self._measures(),
+            histograms=histograms_of(recording, driver.tally) if recording and driver else {},
         )
 
     def _measures(self) -> Measures:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import httpx
@@ -13,7 +17,7 @@ from service.engine.registry import EngineRegistry
 from service.home import Home
 from service.runs.model import RunStatus
 from tests.api.conftest import Serve
-from tests.fake_executor import FakeExecutor
+from tests.fake_executor import ENGINE, FakeExecutor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
 
@@ -59,8 +63,10 @@ async def test_targets_are_the_controller_and_the_engine_that_runs(serve: Serve)
         await executor.holding.wait()
         targets = (await client.get("/v1/targets")).json()
         assert targets[0] == controller
-        assert targets[1]["targets"] == ["127.0.0.1:30000"]
+        assert targets[1]["targets"] == ["controller:8000"]
         assert targets[1]["labels"] == {
+            "__metrics_path__": "/metrics/engine",
+            "__param_run": run_id,
             "job": "sglang",
             "run_id": run_id,
             "scenario": "tight",
@@ -69,6 +75,57 @@ async def test_targets_are_the_controller_and_the_engine_that_runs(serve: Serve)
             "allocator": "installed",
             "profile": "rehearsal",
         }
+        executor.release.set()
+        async with client.stream("GET", f"/v1/runs/{run_id}/events") as until_its_end:
+            await until_its_end.aread()
+        assert (await client.get("/v1/targets")).json() == [controller]
+
+
+class _Engine(BaseHTTPRequestHandler):
+    """Says what SGLang's /metrics would."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/metrics" else 404)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(b"sglang:token_usage 0.97\n")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def engine_address() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), _Engine) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+async def test_metrics_of_the_engine_are_handed_on(serve: Serve, engine_address: str) -> None:
+    executor = FakeExecutor(hold_at=RunStatus.RUNNING, engine=ENGINE.model_copy(update={"address": engine_address}))
+    async with serve(executor) as client:
+        idle = await client.get("/metrics/engine")
+        assert (idle.status_code, idle.text) == (200, "")
+        run_id = (await client.post("/v1/runs", json={})).json()["id"]
+        await executor.holding.wait()
+        for query in ({}, {"run": run_id}):
+            answer = await client.get("/metrics/engine", params=query)
+            assert (answer.status_code, answer.text) == (200, "sglang:token_usage 0.97\n")
+            assert answer.headers["content-type"] == "text/plain; version=0.0.4"
+        assert (await client.get("/metrics/engine", params={"run": "another"})).status_code == 404
+
+
+async def test_engine_that_does_not_answer_is_said_to_be_silent(serve: Serve) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        executor = FakeExecutor(hold_at=RunStatus.RUNNING, engine=ENGINE.model_copy(update={"address": address}))
+        async with serve(executor) as client:
+            await client.post("/v1/runs", json={})
+            await executor.holding.wait()
+            answer = await client.get("/metrics/engine")
+            assert answer.status_code == 502 and "fake does not answer" in answer.text
 
 
 async def test_the_schema_describes_every_endpoint(client: httpx.AsyncClient) -> None:
