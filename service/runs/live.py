@@ -8,7 +8,6 @@ from datetime import datetime, timezone
 import anyio
 import anyio.to_thread
 
-from service.report.json_report import write_report
 from service.runs.events import EventLog, EventType, RunEvent
 from service.runs.lifecycle import advance
 from service.runs.model import Crash, EngineInfo, Measures, Progress, Run, RunResult, RunStatus
@@ -18,6 +17,9 @@ from service.store.base import RunStore
 
 Listener = Callable[[RunEvent], None]
 """Called with each event after it was announced. It must not block or raise."""
+
+ReportWriter = Callable[[Run], None]
+"""Called, in a thread, with a run that ends, before its end is announced. It may raise OSError."""
 
 
 def utc_now() -> datetime:
@@ -34,12 +36,15 @@ class LiveRun:
         ended: set when the run has ended and its report is written.
     """
 
-    def __init__(self, run: Run, store: RunStore, listeners: Sequence[Listener] = ()) -> None:
+    def __init__(
+        self, run: Run, store: RunStore, write_report: ReportWriter, listeners: Sequence[Listener] = ()
+    ) -> None:
         self.run = run
         self.log = EventLog()
         self.stop = anyio.Event()
         self.ended = anyio.Event()
         self._store = store
+        self._write_report = write_report
         self._listeners = listeners
         self._changing = anyio.Lock()
 
@@ -71,9 +76,18 @@ class LiveRun:
             InvalidTransition: the run cannot end like that from where it is.
         """
         async with self._changing:
-            run = await _write_report(self._judged(result))
+            run = await self._reported(self._judged(result))
             await self._keep(run, EventType.FINISHED)
             self.ended.set()
+
+    async def _reported(self, run: Run) -> Run:
+        """The run, told in its detail when its report could not be written: what was measured is kept all the same."""
+        try:
+            await anyio.to_thread.run_sync(self._write_report, run)
+        except OSError as error:
+            told = f"report.json could not be written: {error}"
+            return run.model_copy(update={"detail": f"{run.detail}\n{told}" if run.detail else told})
+        return run
 
     def _judged(self, result: RunResult) -> Run:
         run = advance(self.run, result.status, utc_now(), result.detail)
@@ -103,13 +117,3 @@ class LiveRun:
         event = self.log.append(type, utc_now(), run, detail)
         for listener in self._listeners:
             listener(event)
-
-
-async def _write_report(run: Run) -> Run:
-    """The run, told in its detail when its report could not be written: what was measured is kept all the same."""
-    try:
-        await anyio.to_thread.run_sync(write_report, run)
-    except OSError as error:
-        told = f"report.json could not be written: {error}"
-        return run.model_copy(update={"detail": f"{run.detail}\n{told}" if run.detail else told})
-    return run

@@ -17,7 +17,7 @@ from service.runs.executor import Executor
 from service.runs.faults import InvalidSpec
 from service.runs.folder import new_run_id, prepare_folder
 from service.runs.lifecycle import InvalidTransition
-from service.runs.live import Listener, LiveRun, utc_now
+from service.runs.live import Listener, LiveRun, ReportWriter, utc_now
 from service.runs.model import Run, RunResult, RunStatus
 from service.runs.spec import MAX_SEED, RunSpec
 from service.store.base import RunStore
@@ -48,16 +48,23 @@ class RunManager:
     """Accepts, queues, carries out and cancels runs. Use it within `started()`; it belongs to one event loop."""
 
     def __init__(
-        self, store: RunStore, executor: Executor, runs_folder: Path, listeners: Sequence[Listener] = ()
+        self,
+        store: RunStore,
+        executor: Executor,
+        runs_folder: Path,
+        write_report: ReportWriter,
+        listeners: Sequence[Listener] = (),
     ) -> None:
         """
         Args:
             runs_folder: each run gets a folder of its own below it.
+            write_report: called with each run that ends.
             listeners: called with every event of every run.
         """
         self._store = store
         self._executor = executor
         self._runs_folder = runs_folder
+        self._write_report = write_report
         self._listeners = listeners
         self._live: dict[str, LiveRun] = {}
         self._waiting: deque[LiveRun] = deque()
@@ -103,7 +110,7 @@ class RunManager:
         run = Run(id=run_id, spec=_with_seed(spec), folder=folder or self._runs_folder / run_id, created_at=at)
         await anyio.to_thread.run_sync(prepare_folder, run.folder, run.spec)
         self._check_accepting()
-        live = LiveRun(run, self._store, self._listeners)
+        live = LiveRun(run, self._store, self._write_report, self._listeners)
         with anyio.CancelScope(shield=True):
             self._live[run_id] = live
             await live.created()

@@ -11,9 +11,11 @@ from typing import Any
 import anyio
 import pytest
 
+from service.report.json_report import write_report
 from service.runs import manager as manager_module
 from service.runs.events import EventType, RunEvent
 from service.runs.faults import Fault, InvalidSpec
+from service.runs.live import ReportWriter
 from service.runs.manager import NotAccepting, RunEnded, RunManager
 from service.runs.model import Run, RunStatus, Verdict
 from service.runs.spec import RunSpec, load_yaml, parse_spec
@@ -43,9 +45,11 @@ class Watcher:
 
 
 @asynccontextmanager
-async def managing(tmp_path: Path, executor: FakeExecutor) -> AsyncIterator[tuple[RunManager, Watcher]]:
+async def managing(
+    tmp_path: Path, executor: FakeExecutor, write: ReportWriter = write_report
+) -> AsyncIterator[tuple[RunManager, Watcher]]:
     watcher = Watcher()
-    async with RunManager(watcher.store, executor, tmp_path / "runs", [watcher.observe]).started() as manager:
+    async with RunManager(watcher.store, executor, tmp_path / "runs", write, [watcher.observe]).started() as manager:
         with anyio.fail_after(10):
             yield manager, watcher
 
@@ -239,14 +243,11 @@ async def test_a_failure_of_the_controller_ends_the_run_and_not_the_manager(tmp_
     assert again.status is RunStatus.INTERRUPTED
 
 
-async def test_a_report_that_cannot_be_written_does_not_lose_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_report_that_cannot_be_written_does_not_lose_the_run(tmp_path: Path) -> None:
     def refuse(run: Run) -> None:
         raise OSError(28, "No space left on device", str(run.folder))
 
-    monkeypatch.setattr("service.runs.live.write_report", refuse)
-    async with managing(tmp_path, FakeExecutor()) as (manager, _):
+    async with managing(tmp_path, FakeExecutor(), refuse) as (manager, _):
         run = await manager.wait((await manager.submit(SPEC)).id)
     assert run.verdict is Verdict.PASS
     assert "No space left on device" in str(run.detail)
