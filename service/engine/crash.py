@@ -56,7 +56,7 @@ class Evidence:
     Attributes:
         exit_code: of the process that died first; None when a signal ended it, or when it is not known.
         signal: that ended the process that died first; None when it exited, or when it is not known.
-        hung: no decode step was seen for too long while requests were open.
+        hang: what the engine did not do for too long, when the controller gave up on it; empty when it did not.
         oom_kills: processes that the kernel killed for lack of memory, on this machine, while the engine ran.
         log: the tail of the engine's log; other logs may follow, lines with a timestamp are put in order.
         recorder_error: `FlightReader.error()`: what came out of the allocator.
@@ -65,7 +65,7 @@ class Evidence:
 
     exit_code: int | None = None
     signal: int | None = None
-    hung: bool = False
+    hang: str = ""
     oom_kills: int = 0
     log: str = ""
     recorder_error: str = ""
@@ -107,8 +107,8 @@ def classify(evidence: Evidence) -> Classification:
     recorded = _foremost(_findings([evidence.recorder_error]))
     if recorded is not None and recorded.signature.weight is Weight.CAUSE:
         return _from_finding(recorded, call=_recorded_call(evidence))
-    if evidence.hung:
-        return Classification(CrashKind.HANG, "no decode step was made for too long while requests were open")
+    if evidence.hang:
+        return Classification(CrashKind.HANG, evidence.hang)
     if logged is not None and logged.signature.weight is Weight.SYMPTOM:
         return _from_finding(logged)
     return (

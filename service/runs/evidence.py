@@ -114,9 +114,9 @@ def _classify(
         Evidence(
             exit_code=alarm.death.code if alarm.death else None,
             signal=alarm.death.signal if alarm.death else None,
-            hung=alarm.sign is Sign.HANG,
+            hang=alarm.sign.value if alarm.sign in (Sign.HANG, Sign.SILENCE) else "",
             oom_kills=oom_kills,
-            log=process.log_tail(_LOG_LINES),
+            log="\n".join((process.log_tail(_LOG_LINES), process.device_log_tail(_LOG_LINES))),
             recorder_error=recording.error if recording is not None else "",
             last_outcome=steps[-1].outcome if steps else None,
         )

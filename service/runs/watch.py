@@ -24,8 +24,8 @@ class Sign(enum.Enum):
 
     DEATH = "one of its processes died"
     EXCEPTION = "an exception came out of the allocator"
-    HANG = "no decode step while requests were open"
-    SILENCE = "it does not answer on its port"
+    HANG = "no decode step was made for too long while requests were open"
+    SILENCE = "nothing answered on its port, though its processes lived"
 
 
 @dataclass(frozen=True)
