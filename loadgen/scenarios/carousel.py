@@ -50,12 +50,14 @@ class Carousel:
     """What runs and what waits, kept in step with the server by the decode steps that the probe saw.
 
     Args:
-        overlap: whether the server schedules a step before it has the results of the one before (its default).
         page_size: tokens a page; no request can cross later than in its own step `page_size`.
+        most_pages: pages that one request may hold after prefill.
+        overlap: whether the server schedules a step before it has the results of the one before (its default).
     """
 
-    def __init__(self, page_size: int, overlap: bool) -> None:
+    def __init__(self, page_size: int, most_pages: int, overlap: bool) -> None:
         self._page_size = page_size
+        self._most_pages = most_pages
         self._overlap = overlap
         self._now = 0
         self.riders: list[Rider] = []
@@ -91,7 +93,7 @@ class Carousel:
         Args:
             count: how many.
             seats: seats of the carousel; those without a rider are filled first.
-            pages: pages that all seats together are to hold. What the seats lack the first successor takes.
+            pages: pages that all seats together are to hold. What the seats lack the first successors take.
         """
         crossed = {rider.last_step for rider in self.riders}
         vacant = seats - len(self.riders)
@@ -114,7 +116,8 @@ class Carousel:
                 crossing += 1
             crossing = min(crossing, first_step + self._page_size - 1)
             crossed.add(crossing)
-            ticket = Ticket(pages=max(1, pages - sum(held for _, held in turns)), at_step=crossing - first_step + 1)
+            lacking = pages - sum(held for _, held in turns)
+            ticket = Ticket(pages=min(max(1, lacking), self._most_pages), at_step=crossing - first_step + 1)
             heapq.heappush(turns, (crossing, ticket.pages))
             tickets.append(ticket)
         return tickets

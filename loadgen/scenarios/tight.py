@@ -15,7 +15,8 @@ The load gets there in two moves:
    the server's queue, each for the pages of the one whose seat it takes.
 
 From then on the load is corrected by what the probe sees: a surplus that stays for a whole round is held by the next
-successor; when the server does what was not foreseen, or the queue ran dry, the carousel is emptied and started anew.
+successor; when the server does what was not foreseen, the queue ran dry, or too few steps were tight for long, the
+carousel is emptied and started anew.
 """
 
 from __future__ import annotations
@@ -25,16 +26,20 @@ from collections import deque
 
 from pydantic import Field
 
-from ..pages import Pool, crossing_once
+from ..pages import Pool, crossing_once, pages_for
 from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Restart, Scenario, ServerTraits, Wave
 from .carousel import Carousel, OutOfStep, Ticket
 
-MIN_PAGE_SIZE = 8
-MIN_POOL_PAGES = 6
+MIN_PAGE_SIZE = 16
+MIN_POOL_PAGES = 7
 _LONGEST_PROMPT_TOKENS = 8192
 _FIRST_LEAD_STEPS = 24
 _FILL_MARGIN_STEPS = 8
-_FEWEST_SEATS = 2
+_FEWEST_STEPS_AHEAD = 3
+_FEWEST_SEATS = 3
+_FEWEST_TIGHT = 0.8
+_FIRST_PATIENCE_STEPS = 512
+_LONGEST_QUEUE = 512
 _QUEUE_PORTIONS = 8
 
 
@@ -48,7 +53,7 @@ class _Phase(enum.Enum):
 class TightOptions(NoOptions):
     """Options of `tight`."""
 
-    queue: int = Field(default=64, ge=8, le=512, description="Requests kept waiting in the server's queue.")
+    queue: int = Field(default=64, ge=8, le=_LONGEST_QUEUE, description="Requests kept waiting in the server's queue.")
 
 
 class Tight(Scenario[TightOptions]):
@@ -58,7 +63,8 @@ class Tight(Scenario[TightOptions]):
 
     def __init__(self, server: ServerTraits, options: TightOptions, seed: int) -> None:
         super().__init__(server, options, seed)
-        self._leads = possible_leads(server.pool)
+        self._leads = deque(possible_leads(server.pool))
+        self._patience = _FIRST_PATIENCE_STEPS
         self._queue = options.queue
         self._elapsed = 0.0
         self._begin()
@@ -82,7 +88,10 @@ class Tight(Scenario[TightOptions]):
                 "--schedule-conservativeness",
                 "0",
                 "--chunked-prefill-size",
-                str(max(_LONGEST_PROMPT_TOKENS, longest_prompt_pages(pool) * pool.page_size)),
+                # Whole pages, as SGLang demands.
+                str(
+                    max(pages_for(_LONGEST_PROMPT_TOKENS, pool.page_size), longest_prompt_pages(pool)) * pool.page_size
+                ),
             ),
             # Admission then reserves no page for tokens that a running request has still to decode.
             environment={"SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "0"},
@@ -107,12 +116,14 @@ class Tight(Scenario[TightOptions]):
     def _begin(self) -> None:
         pool = self.server.pool
         self._phase = _Phase.OPENING
-        self._carousel = Carousel(pool.page_size, self.server.overlap)
+        self._carousel = Carousel(pool.page_size, longest_prompt_pages(pool), self.server.overlap)
         self._seats = choose_seats(pool, lead=self._leads[0])
         self._held = 0
         self._free = pool.pages
         self._now = 0
-        self._surplus: deque[int] = deque(maxlen=self._seats)
+        self._filled_at: int | None = None
+        self._surplus: deque[int] = deque()
+        self._tight: deque[bool] = deque()
         self._corrected_until = 0
 
     def _follow(self, step: ObservedStep) -> None:
@@ -125,10 +136,16 @@ class Tight(Scenario[TightOptions]):
         except OutOfStep as reason:
             self._restart(str(reason))
             return
-        if self._phase is _Phase.TURNING and step.need > 0:
-            self._surplus.append(step.free - step.need)
+        if self._phase is _Phase.TURNING:
+            self._tight.append(0 < step.need == step.free)
+            if step.need > 0:
+                self._surplus.append(step.free - step.need)
 
     def _restart(self, reason: str) -> None:
+        if self._phase is _Phase.TURNING:
+            # Whatever was seen, it may have come from successors that were late.
+            self._queue = min(2 * self._queue, _LONGEST_QUEUE)
+            reason += f"; {self._queue} requests are kept waiting from now on"
         self.restarts.append(Restart(self._elapsed, reason))
         self._phase = _Phase.EMPTYING
 
@@ -146,22 +163,34 @@ class Tight(Scenario[TightOptions]):
         if self._carousel.queue:
             return []
         crossings = [rider.last_step for rider in self._carousel.riders]
-        if not crossings or min(crossings) < self._now + 3:
-            self._leads = self._leads[1:] or self._leads
+        # What is sent now has to be in the server's queue when the first seat is free.
+        if not crossings or min(crossings) < self._now + max(self._round_trip(), _FEWEST_STEPS_AHEAD):
+            self._leads.rotate(-1)
             self._restart(f"the first crossing came too early; it comes after {self._leads[0]} steps from now on")
             return []
         if self._free > 1:
+            self._filled_at = self._now
             at_step = min(max(crossings) + _FILL_MARGIN_STEPS - self._now, self.server.pool.page_size)
-            return [Ticket(self._free - 1, at_step)]
+            return [Ticket(min(self._free - 1, longest_prompt_pages(self.server.pool)), at_step)]
         self._phase = _Phase.TURNING
         self._seats = len(self._carousel.riders)
         self._held = sum(rider.pages for rider in self._carousel.riders)
+        self._surplus = deque(maxlen=self._seats)
+        self._tight = deque(maxlen=self._patience)
         return self._turn()
+
+    def _round_trip(self) -> int:
+        """Decode steps from the sending of the fill until it was seen to run; 0 before it is."""
+        return 0 if self._filled_at is None else self._now - self._filled_at
 
     def _turn(self) -> list[Ticket]:
         if not self._carousel.queue and len(self._carousel.riders) < self._seats:
-            self._queue = min(2 * self._queue, 512)
-            self._restart(f"the server's queue ran dry; {self._queue} requests are kept waiting from now on")
+            self._restart("the server's queue ran dry")
+            return []
+        if len(self._tight) == self._patience and sum(self._tight) < _FEWEST_TIGHT * self._patience:
+            # Some states repeat themselves without a surplus that stays. If starting anew is no help, do it less often.
+            self._restart(f"of the last {self._patience} decode steps only {sum(self._tight)} were tight")
+            self._patience *= 2
             return []
         self._correct()
         return self._successors()
@@ -182,10 +211,11 @@ class Tight(Scenario[TightOptions]):
             self._held += surplus
             self._corrected_until = self._now + 2 * self._seats + self._queue
             self._surplus.clear()
+            self._tight.clear()
 
 
 def possible_leads(pool: Pool) -> list[int]:
-    """Decode steps before the first crossing: a few at first, twice as many each time that was too few."""
+    """Decode steps before the first crossing: few at first, as a carousel with many seats needs the rest of a page."""
     longest = pool.page_size - _FEWEST_SEATS
     leads = [min(_FIRST_LEAD_STEPS, pool.page_size // 2)]
     while leads[-1] < longest:

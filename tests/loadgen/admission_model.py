@@ -1,0 +1,133 @@
+"""What SGLang admits: which requests at all, and which of them in one pass, as `schedule_policy.py` decides it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from loadgen.pages import Pool, Shape, pages_for
+
+from .page_pool_model import PagePool
+
+MAX_PREFILL_TOKENS = 16384
+"""server_args.py: the default of --max-prefill-tokens."""
+
+
+class NotServable(ValueError):
+    """SGLang would refuse the request, or answer it with fewer tokens than were asked for."""
+
+
+def check_servable(shape: Shape, size: Pool) -> None:
+    """tp_worker.py, utils.py (validate_input_length), scheduler.py (init_req_max_new_tokens), and allocator/base.py.
+
+    Raises:
+        NotServable: the prompt is too long, or the answer is.
+    """
+    longest_request = size.tokens - 1
+    paged_prompt = pages_for(shape.prompt_tokens, size.page_size) * size.page_size
+    longest_answer = min(longest_request - shape.prompt_tokens, size.tokens - paged_prompt - size.page_size) - 1
+    if shape.prompt_tokens >= longest_request - 5 or shape.max_new_tokens > longest_answer:
+        raise NotServable(f"{shape} on {size}")
+
+
+@dataclass(eq=False)
+class Request:
+    """A request on its way through the scheduler.
+
+    Attributes:
+        output: new tokens whose results the scheduler has seen.
+        tokens: tokens with a KV entry.
+        pages: the pages that hold them, in order.
+        first_step: the scheduler's decode step that was its first; 0 before it.
+        decode_steps: decode steps that it took part in.
+        crossings: those of its own decode steps, from 1, in which it needed a page.
+    """
+
+    shape: Shape
+    output: int = 0
+    tokens: int = 0
+    pages: list[int] = field(default_factory=list)
+    finished: bool = False
+    aborted: bool = False
+    retracted: bool = False
+    first_step: int = 0
+    decode_steps: int = 0
+    crossings: list[int] = field(default_factory=list)
+
+    @property
+    def to_prefill(self) -> int:
+        """Tokens of the prompt and of what was answered before a retraction."""
+        return self.shape.prompt_tokens + self.output
+
+    @property
+    def ends_with_next_token(self) -> bool:
+        """schedule_batch.py, Req.next_output_finishes_by_length."""
+        return self.output + 1 >= self.shape.max_new_tokens
+
+    def needs_page(self, page_size: int) -> bool:
+        """Whether its next decode step opens a page: schedule_batch.py, new_tokens_required_next_decode."""
+        return self.tokens % page_size == 0
+
+
+class Verdict(enum.Enum):
+    """What stands in the way of the next admission: AddReqResult."""
+
+    CONTINUE = enum.auto()
+    NO_TOKEN = enum.auto()
+    OTHER = enum.auto()
+
+
+class PrefillAdder:
+    """First come, first served, with SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION=0.
+
+    So nothing is charged for tokens that are still to be decoded, by the admitted or by those that run, whatever
+    the new token ratio.
+
+    Attributes:
+        admitted: requests, and how many tokens of each are prefilled in this pass.
+        unfinished: the request admitted in this pass whose prompt it does not bring to its end.
+    """
+
+    def __init__(self, pool: PagePool, chunked_prefill_size: int) -> None:
+        self._page_size = pool.size.page_size
+        self._tokens = pool.free_pages * self._page_size
+        self._input = MAX_PREFILL_TOKENS
+        self._chunk = chunked_prefill_size
+        self.admitted: list[tuple[Request, int]] = []
+        self.unfinished: Request | None = None
+
+    def verdict(self) -> Verdict:
+        """budget_state."""
+        if self._tokens <= 0:
+            return Verdict.NO_TOKEN
+        return Verdict.OTHER if self._input <= 0 or self._chunk <= 0 else Verdict.CONTINUE
+
+    def add(self, request: Request) -> Verdict:
+        """add_one_req, _select_prefill_admission: prompt and one page more must be less than what is left."""
+        tokens = request.to_prefill
+        if not tokens + self._page_size < self._tokens:
+            return Verdict.NO_TOKEN
+        if self._paged(tokens) > self._chunk:
+            tokens = self._chunk // self._page_size * self._page_size
+            if tokens <= 0:
+                return Verdict.OTHER
+            self.unfinished = request
+        self._charge(request, tokens)
+        return self.verdict()
+
+    def add_unfinished(self, request: Request) -> Request | None:
+        """add_chunked_req: goes on with a prompt; returns the request when its end is still not reached."""
+        left = request.to_prefill - request.tokens
+        limit = min(self._chunk, self._tokens) if self._tokens > 0 else self._chunk
+        self._charge(request, min(left, limit))
+        return request if left > limit else None
+
+    def _charge(self, request: Request, tokens: int) -> None:
+        """_update_prefill_budget, PrefillBudget.reserve: whole pages, and one page more for each request."""
+        self.admitted.append((request, tokens))
+        self._tokens -= self._paged(tokens) + self._page_size
+        self._input -= self._paged(tokens)
+        self._chunk -= self._paged(tokens)
+
+    def _paged(self, tokens: int) -> int:
+        return pages_for(tokens, self._page_size) * self._page_size

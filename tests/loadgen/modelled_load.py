@@ -1,0 +1,116 @@
+"""A scenario that drives the model of the scheduler as the driver drives a server: what it sees is late."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from loadgen.pages import Pool, Shape
+from loadgen.scenarios.base import Observation, Scenario, ServerTraits
+from loadgen.scenarios.tight import Tight, TightOptions
+from service.plugin.recorder import DecodeStep
+
+from .admission_model import Request
+from .scheduler_model import Release, Scheduler
+
+_ITERATIONS_A_SECOND = 500
+_CHECKED_EVERY = 50
+
+
+class ModelledLoad:
+    """A scenario and the scheduler that it drives.
+
+    Args:
+        poll: iterations of the scheduler from one look at it to the next.
+        travel: iterations from the planning of a wave to its arrival.
+
+    Attributes:
+        sent: requests that arrived, in order.
+        paused: the scenario is not asked for waves.
+        strangers: pages that a stranger holds.
+    """
+
+    def __init__(self, scenario: Scenario[Any], scheduler: Scheduler, *, poll: int = 4, travel: int = 2) -> None:
+        self.scenario = scenario
+        self.scheduler = scheduler
+        self.sent: list[Request] = []
+        self.paused = False
+        self.strangers: list[int] = []
+        self._poll = poll
+        self._travel = travel
+        self._under_way: deque[tuple[int, tuple[Shape, ...]]] = deque()
+        self._seen = 0
+        self._iterations = 0
+
+    @property
+    def steps(self) -> list[DecodeStep]:
+        return self.scheduler.steps
+
+    def run(self, steps: int) -> list[DecodeStep]:
+        """Go on for as many decode steps, and return them. An idle server makes none, and ends this early."""
+        first = len(self.steps)
+        latest = self._iterations + 10 * steps + 1000
+        while len(self.steps) < first + steps and self._iterations < latest:
+            self.iterate()
+        return self.steps[first:]
+
+    def pause(self, iterations: int) -> None:
+        """Let the server go on without the scenario."""
+        self.paused = True
+        for _ in range(iterations):
+            self.iterate()
+        self.paused = False
+
+    def stranger_takes(self, pages: int) -> None:
+        self.strangers += self.scheduler.pool.take(pages)
+
+    def stranger_leaves(self) -> None:
+        self.scheduler.pool.release(self.strangers)
+        self.strangers = []
+
+    def iterate(self) -> None:
+        """One iteration of the scheduler, and what arrives before it."""
+        if self._iterations % self._poll == 0 and not self.paused:
+            self._look()
+        while self._under_way and self._under_way[0][0] <= self._iterations:
+            self.sent += [self.scheduler.submit(shape) for shape in self._under_way.popleft()[1]]
+        self.scheduler.iterate()
+        self._iterations += 1
+        if self._iterations % _CHECKED_EVERY == 0:
+            self.scheduler.check(len(self.strangers))
+
+    def _look(self) -> None:
+        seen = self.steps[self._seen :]
+        self._seen = len(self.steps)
+        under_way = sum(len(shapes) for _, shapes in self._under_way)
+        open_requests = len(self.sent) + under_way - len(self.scheduler.ended)
+        wave = self.scenario.next_wave(Observation(self._iterations / _ITERATIONS_A_SECOND, seen, open_requests))
+        if wave.shapes:
+            self._under_way.append((self._iterations + self._travel, wave.shapes))
+
+
+def tight_load(
+    pool: Pool,
+    *,
+    overlap: bool = True,
+    told_overlap: bool | None = None,
+    release: Release = Release.V0_5_23,
+    queue: int = 64,
+    poll: int = 4,
+    travel: int = 2,
+) -> ModelledLoad:
+    """`tight` on a server that is launched as it needs.
+
+    Args:
+        told_overlap: what the scenario is told of `overlap`; the truth when None.
+    """
+    options = TightOptions(queue=queue)
+    arguments = Tight.engine_needs(pool, options).arguments
+    scheduler = Scheduler(
+        pool,
+        overlap=overlap,
+        release=release,
+        chunked_prefill_size=int(arguments[arguments.index("--chunked-prefill-size") + 1]),
+    )
+    told = overlap if told_overlap is None else told_overlap
+    return ModelledLoad(Tight(ServerTraits(pool, told), options, seed=1), scheduler, poll=poll, travel=travel)

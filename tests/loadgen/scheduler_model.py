@@ -1,0 +1,291 @@
+"""SGLang's scheduler, step by step, to hold the planner against.
+
+It follows SGLang 0.5.23 (files are named from `sglang/srt/`) as a scenario has it launched: no radix cache, no early
+stop, nothing reserved for tokens to come. 0.5.18 is modelled too; where it differs, `Release` is asked. Requests have
+lengths and no content. `test_scheduler_model.py` replays recordings of real servers on it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from loadgen.pages import Pool, Shape, pages_for
+from service.plugin.recorder import DecodeStep, Outcome
+
+from .admission_model import PrefillAdder, Request, Verdict, check_servable
+from .page_pool_model import PagePool
+
+CHUNKED_PREFILL_SIZE = 8192
+
+
+class Release(enum.Enum):
+    """Releases that differ in a rule that is modelled."""
+
+    V0_5_18 = "0.5.18"
+    V0_5_23 = "0.5.23"
+
+
+@dataclass(eq=False)
+class Batch:
+    """schedule_batch.py, ScheduleBatch.
+
+    Attributes:
+        is_full: admits nobody until a row leaves. It belongs to the object, so it is lost when the running batch was
+            empty and a prefill batch takes its place.
+        unfinished: the request whose prompt this prefill does not bring to its end.
+    """
+
+    requests: list[Request] = field(default_factory=list)
+    is_prefill: bool = False
+    is_full: bool = False
+    unfinished: Request | None = None
+
+    def drop(self, leaving: list[Request]) -> None:
+        """filter_batch."""
+        self.requests = _without(self.requests, leaving)
+
+
+class Scheduler:
+    """Takes requests in, and makes one iteration of the event loop at a time.
+
+    Attributes:
+        steps: every decode step so far, as the probe would have recorded it.
+        ended: requests that ended, in order.
+        skipped: how often a decode step was put off for the pages of requests that were about to end.
+        retracted: how many requests were retracted.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        overlap: bool = True,
+        release: Release = Release.V0_5_23,
+        chunked_prefill_size: int = CHUNKED_PREFILL_SIZE,
+    ) -> None:
+        self.pool = PagePool(pool)
+        self.steps: list[DecodeStep] = []
+        self.ended: list[Request] = []
+        self.skipped = 0
+        self.retracted = 0
+        self._page_size = pool.page_size
+        self._overlap = overlap
+        self._release = release
+        self._chunked_prefill_size = chunked_prefill_size
+        self._waiting: list[Request] = []
+        self._running = Batch()
+        self._last: Batch | None = None
+        self._results: deque[Batch] = deque()
+        self._unfinished: Request | None = None
+        self._extends = 0
+        self._retracted_before = 0
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the waiting queue."""
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        return not (self._waiting or self._running.requests or self._results or self._unfinished or self._last)
+
+    def submit(self, shape: Shape) -> Request:
+        """A request arrives.
+
+        Raises:
+            NotServable: SGLang would refuse it, or cut its answer.
+        """
+        check_servable(shape, self.pool.size)
+        request = Request(shape)
+        self._waiting.append(request)
+        return request
+
+    def iterate(self) -> None:
+        """scheduler.py, event_loop_normal and event_loop_overlap."""
+        batch = self._next_batch()
+        if batch is not None:
+            self._results.append(Batch(list(batch.requests), unfinished=batch.unfinished))
+        # With overlap, results are seen after the next batch was launched.
+        if self._last is not None if self._overlap else batch is not None:
+            self._process(self._results.popleft())
+        self._last = batch
+
+    def _next_batch(self) -> Batch | None:
+        """scheduler.py, get_next_batch_to_run."""
+        self._merge_last_prefill()
+        finished = [request for request in self._running.requests if request.finished]
+        self._running.drop(finished)
+        if finished:
+            self._running.is_full = False
+        prefill = self._prefill()
+        if prefill is not None:
+            return prefill
+        return self._decode() if self._running.requests else None
+
+    def _merge_last_prefill(self) -> None:
+        last = self._last
+        if last is None or not last.is_prefill:
+            return
+        leaving = [r for r in last.requests if r.finished or r is self._unfinished or r is last.unfinished]
+        last.drop(leaving)
+        if leaving:
+            self._running.is_full = False
+        if self._running.requests:
+            self._running.requests = self._running.requests + last.requests
+        elif last.requests:
+            self._running = last
+
+    def _prefill(self) -> Batch | None:
+        """scheduler.py, _get_new_batch_prefill_raw."""
+        running = self._running
+        if not running.requests and self._release is not Release.V0_5_18:
+            running.is_full = False
+        if self._unfinished is None and (running.is_full or not self._waiting):
+            return None
+        adder = PrefillAdder(self.pool, self._chunked_prefill_size)
+        if self._unfinished is not None:
+            self._unfinished = adder.add_unfinished(self._unfinished)
+        for request in self._waiting:
+            if adder.verdict() is Verdict.OTHER:
+                break
+            verdict = adder.add(request)
+            if verdict is Verdict.NO_TOKEN:
+                running.is_full = bool(adder.admitted or running.requests or self._release is Release.V0_5_18)
+            if verdict is not Verdict.CONTINUE:
+                break
+        if not adder.admitted:
+            return None
+        self._waiting = _without(self._waiting, [request for request, _ in adder.admitted])
+        self._unfinished = adder.unfinished or self._unfinished
+        for request, tokens in adder.admitted:
+            request.retracted = False
+            request.pages += self.pool.extend(request.tokens, request.tokens + tokens)
+            request.tokens += tokens
+        self._extends += 1
+        return Batch([request for request, _ in adder.admitted], is_prefill=True, unfinished=self._unfinished)
+
+    def _decode(self) -> Batch | None:
+        """scheduler.py, update_running_batch; None when the step is put off, or nobody is left to decode."""
+        running = self._running
+        rows_before = len(running.requests)
+        finishing = self._finishing_in_flight()
+        running.drop(finishing)
+        if not running.requests:
+            running.is_full = False
+            return None
+        if self._pages_needed(running.requests) > self.pool.free_pages:
+            if finishing:
+                running.is_full = False
+                self.skipped += 1
+                return None
+            self._retract()
+        if len(running.requests) < rows_before:
+            running.is_full = False
+        if not running.requests:
+            return None
+        self._allocate()
+        running.is_prefill = False
+        running.unfinished = None
+        return running
+
+    def _finishing_in_flight(self) -> list[Request]:
+        """scheduler.py, _reqs_finishing_inflight: rows whose last token is computed already. 0.5.18 decodes them on."""
+        if not self._overlap or not self._results or self._release is Release.V0_5_18:
+            return []
+        in_flight = set(map(id, self._results[0].requests))
+        return [r for r in self._running.requests if id(r) in in_flight and r.ends_with_next_token]
+
+    def _retract(self) -> None:
+        """schedule_batch.py, retract_decode: fewest new tokens first, of those the longest prompt; at least one."""
+        kept = sorted(self._running.requests, key=lambda r: (r.output, -r.shape.prompt_tokens), reverse=True)
+        enough = False
+        while not enough and len(kept) > 1:
+            self._put_back(kept.pop())
+            enough = self._pages_needed(kept) <= self.pool.free_pages
+        if self._pages_needed(kept) > self.pool.free_pages:
+            kept[0].aborted = True
+            self._end([kept.pop()])
+        # The rows stay in the order of the sort.
+        self._running.requests = kept
+
+    def _put_back(self, request: Request) -> None:
+        """release_req, Req.reset_for_retract: it waits behind all others, to be prefilled with what it has answered."""
+        self.pool.release(request.pages)
+        request.pages = []
+        request.tokens = 0
+        request.retracted = True
+        self.retracted += 1
+        self._waiting.append(request)
+
+    def _allocate(self) -> None:
+        """schedule_batch.py, prepare_for_decode: alloc_decode, in the order of the rows."""
+        rows = self._running.requests
+        needing = [row for row, request in enumerate(rows) if request.needs_page(self._page_size)]
+        self.steps.append(
+            DecodeStep(
+                step=len(self.steps) + 1,
+                at_ns=0,
+                batch_size=len(rows),
+                need=len(needing),
+                free=self.pool.free_pages,
+                trailing=len(rows) - 1 - needing[-1] if needing else 0,
+                extends=self._extends,
+                retracted=self.retracted - self._retracted_before,
+                outcome=Outcome.RETURNED,
+            )
+        )
+        self._extends = 0
+        self._retracted_before = self.retracted
+        for request in rows:
+            request.decode_steps += 1
+            request.first_step = request.first_step or self.steps[-1].step
+        for row, page in zip(needing, self.pool.take(len(needing)), strict=True):
+            rows[row].pages.append(page)
+            rows[row].crossings.append(rows[row].decode_steps)
+        for request in rows:
+            request.tokens += 1
+
+    def _pages_needed(self, requests: Iterable[Request]) -> int:
+        return sum(request.needs_page(self._page_size) for request in requests)
+
+    def _process(self, result: Batch) -> None:
+        """scheduler_components/batch_result_processor.py: a token for each row; pages of those that end come back."""
+        ending = []
+        for request in result.requests:
+            if request.finished or request.retracted or request is result.unfinished:
+                continue
+            request.output += 1
+            if request.output >= request.shape.max_new_tokens:
+                ending.append(request)
+        self._end(ending)
+
+    def _end(self, requests: list[Request]) -> None:
+        self.pool.release(page for request in requests for page in request.pages)
+        for request in requests:
+            request.pages = []
+            request.finished = True
+        self.ended += requests
+
+    def check(self, strangers: int = 0) -> None:
+        """No page is held twice, none is lost, and every request holds just the pages that its tokens fill.
+
+        Args:
+            strangers: how many pages a stranger holds.
+        """
+        batches = [self._running, *self._results, *([self._last] if self._last else [])]
+        known = {id(r): r for batch in batches for r in batch.requests}
+        known |= {id(r): r for r in self._waiting}
+        for request in known.values():
+            expected = 0 if request.finished else pages_for(request.tokens, self._page_size)
+            assert len(request.pages) == expected
+        self.pool.check((page for request in known.values() for page in request.pages), strangers)
+
+
+def _without(requests: list[Request], leaving: list[Request]) -> list[Request]:
+    if not leaving:
+        return requests
+    gone = set(map(id, leaving))
+    return [request for request in requests if id(request) not in gone]

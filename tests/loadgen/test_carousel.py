@@ -1,0 +1,101 @@
+"""The carousel follows the server, and foresees in which decode step each request crosses."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadgen.pages import Pool
+from loadgen.scenarios.carousel import Carousel, OutOfStep, Rider, Ticket
+from service.plugin.recorder import DecodeStep, Outcome
+
+from .modelled_load import tight_load
+
+
+class RecordingCarousel(Carousel):
+    """Keeps every rider, in the order in which they joined."""
+
+    joined: list[Rider]
+
+    def follow(self, step: DecodeStep) -> None:
+        before = set(map(id, self.riders))
+        super().follow(step)
+        self.joined += [rider for rider in self.riders if id(rider) not in before]
+
+
+@settings(max_examples=12)
+@given(st.integers(32, 256), st.integers(7, 300), st.booleans(), st.integers(1, 4), st.integers(0, 2))
+def test_each_request_crosses_in_the_step_that_the_carousel_foresaw(
+    page_size: int, pages: int, overlap: bool, poll: int, travel: int
+) -> None:
+    RecordingCarousel.joined = []
+    with mock.patch("loadgen.scenarios.tight.Carousel", RecordingCarousel):
+        load = tight_load(Pool(page_size, pages), overlap=overlap, poll=poll, travel=travel)
+    load.run(3 * page_size)
+    foreseen = [rider.last_step for rider in RecordingCarousel.joined]
+    took_place = [request.first_step + step - 1 for request in load.sent for step in request.crossings]
+    assert len(took_place) > page_size
+    # Riders join in the order of the queue; those that crossed are the first of them.
+    assert took_place == foreseen[: len(took_place)]
+
+
+def step(number: int, batch_size: int, need: int, retracted: int = 0) -> DecodeStep:
+    return DecodeStep(number, 0, batch_size, need, 9, 0, 0, retracted, Outcome.RETURNED)
+
+
+def carousel(*tickets: Ticket, overlap: bool = True) -> Carousel:
+    made = Carousel(page_size=16, most_pages=9, overlap=overlap)
+    made.board(tickets)
+    return made
+
+
+def test_requests_join_in_the_order_in_which_they_were_sent() -> None:
+    made = carousel(Ticket(2, 5), Ticket(3, 4), Ticket(4, 9))
+    made.follow(step(1, 1, 0))
+    made.follow(step(2, 3, 0))
+    assert made.riders == [Rider(2, 5), Rider(3, 5), Rider(4, 10)]
+    assert not made.queue
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        (step(1, 3, 0), "3 requests joined in step 1, 2 were waiting"),
+        (step(1, 2, 2), "step 1 needed 2 pages, expected 1"),
+        (step(1, 2, 1, retracted=4), "4 requests were retracted before step 1"),
+    ],
+)
+def test_what_was_not_foreseen_is_told(seen: DecodeStep, reason: str) -> None:
+    with pytest.raises(OutOfStep, match=reason):
+        carousel(Ticket(1, 1), Ticket(1, 5)).follow(seen)
+
+
+def test_a_row_that_leaves_early_is_not_foreseen() -> None:
+    made = carousel(Ticket(1, 5), Ticket(1, 6))
+    made.follow(step(1, 2, 0))
+    with pytest.raises(OutOfStep, match="-1 requests joined in step 2, 0 were waiting"):
+        made.follow(step(2, 1, 0))
+
+
+def test_successors_leave_no_step_without_a_crossing() -> None:
+    made = carousel(Ticket(2, 4), Ticket(2, 5), Ticket(2, 6), overlap=False)
+    made.follow(step(1, 3, 0))
+    successors = made.successors(6, seats=3, pages=6)
+    first_steps = iter([5, 6, 7, 8, 9, 10])
+    assert [next(first_steps) + ticket.at_step - 1 for ticket in successors] == [7, 8, 9, 10, 11, 12]
+
+
+def test_what_the_seats_lack_is_held_by_the_next_successors_none_of_which_holds_too_much() -> None:
+    made = carousel(Ticket(2, 4), Ticket(2, 5), Ticket(2, 6), overlap=False)
+    made.follow(step(1, 3, 0))
+    assert [ticket.pages for ticket in made.successors(4, seats=3, pages=20)] == [9, 9, 2, 9]
+
+
+def test_a_vacant_seat_is_filled_first() -> None:
+    made = carousel(Ticket(2, 9), overlap=False)
+    made.follow(step(1, 1, 0))
+    (first,) = made.successors(1, seats=2, pages=4)
+    assert first == Ticket(pages=2, at_step=3)
