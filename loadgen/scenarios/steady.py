@@ -10,8 +10,11 @@ import random
 
 from pydantic import Field
 
-from ..pages import Pool, Shape
-from .base import Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
+from ..pages import Pool, Shape, pages_for
+from .base import EngineNeeds, Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
+
+_PREFILL_TOKENS = 2048
+_TOKENS_BESIDE_PROMPT = 6
 
 
 class SteadyOptions(NoOptions):
@@ -36,13 +39,23 @@ class Steady(Scenario[SteadyOptions]):
     @classmethod
     def faults(cls, pool: Pool, options: SteadyOptions) -> list[Misfit]:
         prompt, answer = _longest(pool, options)
-        if prompt + answer + pool.page_size >= pool.tokens:
+        # SGLang cuts an answer to what fits beside the prompt's pages and one more; a prompt near the pool's size it refuses.
+        paged_prompt = pages_for(prompt, pool.page_size) * pool.page_size
+        if max(paged_prompt + answer + pool.page_size, prompt + _TOKENS_BESIDE_PROMPT) >= pool.tokens:
             message = (
                 f"a prompt of {prompt} and an answer of {answer} tokens do not fit into {pool.pages} pages of "
-                f"{pool.page_size}, with the page that admission keeps back; use a larger pool, or shorter lengths"
+                f"{pool.page_size}, with the page that SGLang keeps back; use a larger pool, or shorter lengths"
             )
             return [Misfit("engine.pool_pages", pool.pages, message)]
         return []
+
+    @classmethod
+    def engine_needs(cls, pool: Pool, options: SteadyOptions) -> EngineNeeds:
+        if _PREFILL_TOKENS % pool.page_size == 0:
+            return EngineNeeds()
+        # SGLang's own sizes are powers of two, and it does not start when a prefill is not whole pages.
+        size = pages_for(_PREFILL_TOKENS, pool.page_size) * pool.page_size
+        return EngineNeeds(arguments=("--chunked-prefill-size", str(size)))
 
     @classmethod
     def longest_request(cls, pool: Pool, options: SteadyOptions) -> int:
