@@ -12,7 +12,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.setup
 
 .DEFAULT_GOAL = help
-.PHONY: help setup soak test test-fast lint bench clean
+.PHONY: help setup soak test test-fast lint prometheus dashboards bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,13 +29,23 @@ test: test-fast ## lint and pass every test, those that boot a real SGLang inclu
 	@$(BIN)/lastpage engine install $(RELEASE_WITHOUT_CLAMP)
 	$(BIN)/python -m pytest -m real $(ARGS)
 
-test-fast: lint ## lint and pass the tests that need no SGLang
+test-fast: lint prometheus ## lint and pass the tests that need no SGLang
 	$(BIN)/python -m pytest -m "not real" $(ARGS)
 
 lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Its tools judge the alerts, and a test has a real one scrape a real run.
+prometheus: ## have Debian's Prometheus, which the tests of the monitoring need
+	@command -v promtool > /dev/null && command -v prometheus > /dev/null || { \
+		command -v apt-get > /dev/null || { echo "make: prometheus and promtool are missing; install Prometheus 2.40 or newer and put both on PATH" >&2; exit 1; }; \
+		[ "$$(id -u)" = 0 ] || { echo "make: prometheus and promtool are missing; install them: sudo apt-get install --no-install-recommends prometheus" >&2; exit 1; }; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends prometheus > /dev/null; }
+
+dashboards: $(STAMP) ## write the JSON of the Grafana dashboards anew
+	$(BIN)/python -m dashboards.build
 
 bench: $(STAMP) ## what the probe costs: decode steps a second with it and without
 	@$(BIN)/lastpage engine ensure $(RELEASE)

@@ -1,0 +1,185 @@
+"""*Pool pressure*: whether the pool is driven to exhaustion, and how exactly."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
+
+from dashboards.frame import frame
+from dashboards.panels import ANY_IS_BAD, FULL, MORE_IS_BETTER, buckets, lines, number
+from dashboards.queries import growth, of_run, ours, quantile, rate
+
+UID = "lastpage-pool-pressure"
+BY_RUN = "{{run_id}}"
+
+
+def build() -> Dashboard:
+    board = frame(UID, "Pool pressure", "How close to exhaustion the KV page pool is driven, step by step.")
+    _edge(board)
+    _pool(board)
+    _needs(board)
+    return board
+
+
+def _edge(board: Dashboard) -> None:
+    board.with_row(Row("The edge"))
+    board.with_panel(
+        number(
+            "Critical share",
+            "Of the decode steps of the last moments, how many would have read past the free list without the clamp.",
+            f"{of_run(rate('lastpage_critical_steps_total'))} / {of_run(rate('lastpage_decode_steps_total'))}",
+            unit="percentunit",
+            steps=((None, "orange"), (0.1, "yellow"), (0.6, "green")),
+        )
+    )
+    board.with_panel(
+        number(
+            "Critical steps",
+            "Tight and clamped decode steps since the controller started.",
+            ours("lastpage_critical_steps_total"),
+            unit="short",
+            steps=MORE_IS_BETTER,
+            when_none="no controller",
+        )
+    )
+    board.with_panel(
+        number(
+            "Under load",
+            "How long the run has been under load.",
+            of_run(ours("lastpage_run_load_seconds")),
+            unit="s",
+        )
+    )
+    board.with_panel(
+        number(
+            "Pool",
+            "Pages that the engine's KV pool has.",
+            of_run(ours("lastpage_pool_pages")),
+            unit="short",
+        )
+    )
+    board.with_panel(
+        number(
+            "Free pages",
+            "Free pages before the last decode step's allocation, at the moment of the scrape.",
+            of_run(ours("lastpage_pool_free_pages")),
+            unit="short",
+        )
+    )
+    board.with_panel(
+        number(
+            "Crashes",
+            "Crashes of engines since the controller started.",
+            f"sum({ours('lastpage_crashes_total')})",
+            unit="short",
+            steps=ANY_IS_BAD,
+            when_none="no controller",
+        )
+    )
+    board.with_panel(
+        lines(
+            "Steps a second",
+            "Crossing: a row needs a new page. Tight: as many pages are needed as are free. Clamped: the clamp changes "
+            "an index. Critical: both, which is what the soak is for. Crashes are marked.",
+            [
+                (of_run(rate(f"lastpage_{kind}_steps_total")), kind)
+                for kind in ("critical", "tight", "clamped", "crossing", "decode")
+            ],
+            unit="ops",
+        )
+    )
+    board.with_panel(
+        lines(
+            "Shares of decode steps",
+            "How many of the decode steps are of each kind.",
+            [
+                (
+                    f"{of_run(rate(f'lastpage_{kind}_steps_total'))} / {of_run(rate('lastpage_decode_steps_total'))}",
+                    kind,
+                )
+                for kind in ("critical", "tight", "clamped", "crossing")
+            ],
+            unit="percentunit",
+            largest=1,
+        )
+    )
+
+
+def _pool(board: Dashboard) -> None:
+    board.with_row(Row("The pool"))
+    board.with_panel(
+        buckets(
+            "Free pages at crossing steps",
+            "The saw-tooth: how many pages were free each time a row needed one. Every step is counted, not only those "
+            "that a scrape happens to meet.",
+            f"sum by (le) ({of_run(growth('lastpage_crossing_free_pages_bucket'))})",
+            unit="short",
+        )
+    )
+    board.with_panel(
+        buckets(
+            "Pages left over at crossing steps",
+            "Free pages minus needed pages: 0 is tight, below 0 the engine has to make room first.",
+            f"sum by (le) ({of_run(growth('lastpage_crossing_surplus_pages_bucket'))})",
+            unit="short",
+        )
+    )
+    board.with_panel(
+        lines(
+            "Occupancy",
+            "Pages in use, of all pages, at the moment of the scrape.",
+            [(of_run(ours("lastpage_pool_occupancy_ratio")), BY_RUN)],
+            unit="percentunit",
+            steps=FULL,
+            largest=1,
+        )
+    )
+    board.with_panel(
+        lines(
+            "Free pages at crossing steps, quantiles",
+            "The lowest, the middle and the highest of what was free when a row needed a page.",
+            [
+                (quantile(share, of_run(rate("lastpage_crossing_free_pages_bucket"))), name)
+                for share, name in ((0.1, "p10"), (0.5, "p50"), (0.9, "p90"))
+            ],
+            unit="short",
+        )
+    )
+
+
+def _needs(board: Dashboard) -> None:
+    board.with_row(Row("Needs and what they cost"))
+    board.with_panel(
+        lines(
+            "Pages needed by a crossing step",
+            "How many rows need a page in the same step.",
+            [
+                (quantile(share, of_run(rate("lastpage_crossing_needed_pages_bucket"))), name)
+                for share, name in ((0.5, "p50"), (0.99, "p99"))
+            ],
+            unit="short",
+            width=8,
+        )
+    )
+    board.with_panel(
+        lines(
+            "Retractions and shortfalls",
+            "Requests that the scheduler took back for lack of pages, and decode steps for which there were too few. A "
+            "load that holds the edge well needs neither.",
+            [
+                (of_run(rate("lastpage_retractions_total")), "retracted requests"),
+                (of_run(rate("lastpage_shortfalls_total")), "steps short of pages"),
+            ],
+            unit="ops",
+            width=8,
+        )
+    )
+    board.with_panel(
+        lines(
+            "Load begun anew",
+            "Times that the scenario gave up what it had built up, because its queue ran dry or the engine did the "
+            "unforeseen.",
+            [(of_run(growth("lastpage_load_restarts_total")), BY_RUN)],
+            unit="short",
+            width=8,
+        )
+    )
