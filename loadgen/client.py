@@ -6,6 +6,7 @@ HTTP 200 is not success there: aborts and errors come in band, in a 200 answer o
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -79,14 +80,14 @@ class GenerateClient:
         }
         try:
             response = await self._http.post("/generate", json=body)
-            answers = response.json() if response.status_code == httpx.codes.OK else None
+            if response.status_code != httpx.codes.OK:
+                return [_refusal(response.status_code, response.text, began)] * len(requests)
+            answers = response.json()
         except (httpx.HTTPError, ValueError) as error:
             return [_failure(error, began)] * len(requests)
-        if answers is None:
-            return [_refusal(response.status_code, response.text, began)] * len(requests)
         if not isinstance(answers, list) or len(answers) != len(requests):
             return [_in_band_error(answers, began)] * len(requests)
-        return [_judge(answer, request, began) for answer, request in zip(answers, requests, strict=True)]
+        return [judge(answer, request, began) for answer, request in zip(answers, requests, strict=True)]
 
     async def send_streamed(self, request: GenerateRequest) -> Completion:
         """Send one request and read its answer as a stream, which tells when the first token came."""
@@ -112,13 +113,13 @@ class GenerateClient:
                         break
                     last = json.loads(data)
                     tokens.seen(_new_tokens(last), time.monotonic())
-                    if "error" in last:
+                    if isinstance(last, Mapping) and "error" in last:
                         return _in_band_error(last, began)
         except (httpx.HTTPError, ValueError) as error:
             return _failure(error, began)
         if not ended:
             return Completion(Outcome.LOST, time.monotonic() - began, "the stream ended without its end mark")
-        return _judge(last, request, began, tokens)
+        return judge(last, request, began, tokens)
 
 
 class TokenTimes:
@@ -148,10 +149,16 @@ class TokenTimes:
         self._tokens, self._last = tokens, at
 
 
-def _judge(answer: Any, request: GenerateRequest, began: float, tokens: TokenTimes | None = None) -> Completion:
-    meta = answer.get("meta_info") if isinstance(answer, Mapping) else None
-    finish = meta.get("finish_reason") if isinstance(meta, Mapping) else None
-    if not isinstance(meta, Mapping) or not isinstance(finish, Mapping):
+def judge(answer: Any, request: GenerateRequest, began: float, tokens: TokenTimes | None = None) -> Completion:
+    """How a request ended, from SGLang's answer to it: any JSON value, as it is not to be relied on.
+
+    Args:
+        began: when it was sent, by the monotonic clock.
+        tokens: when its tokens came, where that is known.
+    """
+    meta = _meta(answer)
+    finish = meta.get("finish_reason")
+    if not isinstance(finish, Mapping):
         return _in_band_error(answer, began)
     new_tokens = _new_tokens(answer)
     outcome, detail = Outcome.DONE, ""
@@ -159,9 +166,12 @@ def _judge(answer: Any, request: GenerateRequest, began: float, tokens: TokenTim
         outcome, detail = Outcome.ABORTED, str(finish.get("message", finish))
     elif finish.get("type") == "length" and new_tokens < request.max_new_tokens:
         outcome, detail = Outcome.TRUNCATED, f"{new_tokens} new tokens of {request.max_new_tokens}"
+    seconds = meta.get("e2e_latency")
+    if not isinstance(seconds, float) or not math.isfinite(seconds):
+        seconds = time.monotonic() - began
     return Completion(
         outcome,
-        seconds=float(meta.get("e2e_latency") or time.monotonic() - began),
+        seconds=seconds,
         detail=detail[:_DETAIL_CHARACTERS],
         new_tokens=new_tokens,
         first_token_seconds=tokens.first_seconds if tokens else None,
@@ -169,8 +179,14 @@ def _judge(answer: Any, request: GenerateRequest, began: float, tokens: TokenTim
     )
 
 
+def _meta(answer: Any) -> Mapping[str, Any]:
+    meta = answer.get("meta_info") if isinstance(answer, Mapping) else None
+    return meta if isinstance(meta, Mapping) else {}
+
+
 def _new_tokens(answer: Any) -> int:
-    return int(answer.get("meta_info", {}).get("completion_tokens") or 0)
+    tokens = _meta(answer).get("completion_tokens")
+    return tokens if isinstance(tokens, int) else 0
 
 
 def _in_band_error(answer: Any, began: float) -> Completion:

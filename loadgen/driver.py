@@ -14,11 +14,14 @@ import anyio.abc
 
 from .client import GenerateClient, GenerateRequest
 from .histogram import SECONDS, Histogram
-from .outcomes import Completion, Outcome
+from .outcomes import FAILURES, Completion, Outcome
 from .pages import Shape
+from .sample import Sample
 from .scenarios.base import Observation, ObservedStep, Scenario, Wave
 
 POLL_SECONDS = 0.01
+_FAILURES_KEPT = 100
+_OTHER_FAILURES = "others"
 
 
 class StepFeed(Protocol):
@@ -30,18 +33,21 @@ class StepFeed(Protocol):
 
 @dataclass
 class Tally:
-    """What became of the requests of a run.
+    """What became of the requests of a run. It stays small however long the run is.
 
     Attributes:
-        ttft: from sending to the first token, seconds, of requests that ended well.
-        itl: from one token to the next, likewise.
-        e2e: from sending to the end, likewise.
+        seconds: from sending to the end, of requests that ended well.
+        first_token_seconds: from sending to the first token, likewise.
+        ttft: distribution of `first_token_seconds`.
+        itl: distribution of the seconds from one token to the next, likewise.
+        e2e: distribution of `seconds`.
+        failures: what was said of requests that failed, and how often; what is said first is kept.
     """
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
-    seconds: list[float] = field(default_factory=list)
-    first_token_seconds: list[float] = field(default_factory=list)
+    seconds: Sample = field(default_factory=Sample)
+    first_token_seconds: Sample = field(default_factory=Sample)
     new_tokens: int = 0
     ttft: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     itl: Histogram = field(default_factory=lambda: Histogram(SECONDS))
@@ -50,17 +56,22 @@ class Tally:
     def add(self, completion: Completion) -> None:
         self.outcomes[completion.outcome] += 1
         self.new_tokens += completion.new_tokens
+        if completion.outcome in FAILURES:
+            self._add_failure(f"{completion.outcome.value}: {completion.detail}")
         if completion.outcome is not Outcome.DONE:
-            self.failures[f"{completion.outcome.value}: {completion.detail}"] += 1
             return
         # A failed request must not improve the latencies.
-        self.seconds.append(completion.seconds)
+        self.seconds.add(completion.seconds)
         self.e2e.observe(completion.seconds)
         if completion.first_token_seconds is not None:
-            self.first_token_seconds.append(completion.first_token_seconds)
+            self.first_token_seconds.add(completion.first_token_seconds)
             self.ttft.observe(completion.first_token_seconds)
         for gap in completion.token_gaps:
             self.itl.observe(gap)
+
+    def _add_failure(self, text: str) -> None:
+        known = text in self.failures or len(self.failures) < _FAILURES_KEPT
+        self.failures[text if known else _OTHER_FAILURES] += 1
 
 
 class PromptMaker:

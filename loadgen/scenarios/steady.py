@@ -39,7 +39,7 @@ class Steady(Scenario[SteadyOptions]):
     @classmethod
     def faults(cls, pool: Pool, options: SteadyOptions) -> list[Misfit]:
         prompt, answer = _longest(pool, options)
-        # SGLang cuts an answer to what fits beside the prompt's pages and one more; a prompt near the pool's size it refuses.
+        # SGLang cuts an answer to what fits beside its prompt's pages and one more, and refuses a prompt of nearly all.
         paged_prompt = pages_for(prompt, pool.page_size) * pool.page_size
         if max(paged_prompt + answer + pool.page_size, prompt + _TOKENS_BESIDE_PROMPT) >= pool.tokens:
             message = (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection
 
 from loadgen.driver import Tally
 from loadgen.histogram import Counts
@@ -57,11 +58,11 @@ def _latencies(tally: Tally) -> Latencies | None:
     return Latencies(ttft_ms=percentiles(tally.first_token_seconds), e2e_ms=percentiles(tally.seconds))
 
 
-def percentiles(seconds: Sequence[float]) -> Percentiles:
+def percentiles(seconds: Collection[float]) -> Percentiles:
     """Percentiles of at least one time, by the nearest rank; in milliseconds."""
     ordered = sorted(seconds)
 
     def at(share: float) -> float:
-        return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+        return 1000 * ordered[math.ceil(share * len(ordered)) - 1]
 
     return Percentiles(p50=at(0.5), p90=at(0.9), p99=at(0.99), max=1000 * ordered[-1])

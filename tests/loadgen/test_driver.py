@@ -1,0 +1,212 @@
+"""Claims about the driver: each request is counted once, whatever happens, and none is open in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import pytest
+
+from loadgen.client import GenerateClient
+from loadgen.driver import Driver, PromptMaker, StepFeed, Tally
+from loadgen.outcomes import Completion, Outcome
+from loadgen.pages import Pool, Shape
+from loadgen.scenarios.base import NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
+from service.plugin.recorder import DecodeStep
+from service.plugin.recorder import Outcome as StepOutcome
+
+from .fake_sglang import Answer, Exchange, answer_in_full, completion, fake_sglang
+
+pytestmark = pytest.mark.anyio
+
+SHAPES = (Shape(3, 4), Shape(5, 6), Shape(2, 3))
+
+
+class Waves(Scenario[NoOptions]):
+    """Sends the waves that it was given, one each time it is asked, then nothing."""
+
+    name = "waves"
+    summary = "the waves of a test"
+
+    def __init__(self, *waves: Wave | Exception) -> None:
+        super().__init__(ServerTraits(Pool(16, 8)), NoOptions(), seed=1)
+        self.seen: list[Observation] = []
+        self._waves = list(waves)
+
+    @classmethod
+    def longest_request(cls, pool: Pool, options: NoOptions) -> int:
+        return 16
+
+    def next_wave(self, seen: Observation) -> Wave:
+        self.seen.append(seen)
+        wave = self._waves.pop(0) if self._waves else Wave()
+        if isinstance(wave, Exception):
+            raise wave
+        return wave
+
+
+class Feed(StepFeed):
+    """Hands back the steps that it was given."""
+
+    def __init__(self, *steps: DecodeStep) -> None:
+        self._steps = list(steps)
+
+    def take(self) -> Sequence[ObservedStep]:
+        steps, self._steps = self._steps, []
+        return steps
+
+
+async def never(_exchange: Exchange) -> None:
+    await asyncio.sleep(60)
+
+
+async def drive(
+    answer: Answer, scenario: Scenario[Any], seconds: float = 0.3, *, feed: Feed | None = None, **settings: Any
+) -> Driver:
+    async with fake_sglang(answer) as server:
+        client = GenerateClient(server.url)
+        driver = Driver(scenario, client, feed or Feed(), PromptMaker(7, range(256)), **settings)
+        try:
+            await driver.run(seconds)
+        finally:
+            assert driver.open_requests == 0
+            await client.aclose()
+    return driver
+
+
+BOTH_WAYS = pytest.mark.parametrize("streamed", [False, True], ids=["together", "streamed"])
+
+
+@BOTH_WAYS
+async def test_answered_requests_are_done_with_their_tokens_and_times(streamed: bool) -> None:
+    tally = (await drive(answer_in_full, Waves(Wave(SHAPES, streamed), Wave(SHAPES, streamed)))).tally
+    assert tally.outcomes == {Outcome.DONE: 6}
+    assert (tally.new_tokens, len(tally.seconds)) == (26, 6)
+    assert len(tally.first_token_seconds) == (6 if streamed else 0)
+    assert not tally.failures
+
+
+@BOTH_WAYS
+async def test_requests_that_are_open_when_the_load_ends_are_taken_back(streamed: bool) -> None:
+    driver = await drive(never, Waves(Wave(SHAPES, streamed)), seconds=0.1)
+    assert driver.tally.outcomes == {Outcome.CANCELLED: 3}
+
+
+@BOTH_WAYS
+async def test_requests_sent_in_the_last_moment_are_counted(streamed: bool) -> None:
+    """They may be taken back before the task that sends them has begun."""
+
+    class AllAtOnce(Waves):
+        def next_wave(self, seen: Observation) -> Wave:
+            return Wave(SHAPES, streamed)
+
+    driver = await drive(never, AllAtOnce(), seconds=0.001)
+    assert driver.tally.outcomes.total() >= 3
+    assert set(driver.tally.outcomes) == {Outcome.CANCELLED}
+
+
+@BOTH_WAYS
+async def test_open_requests_of_an_engine_that_is_gone_are_lost(streamed: bool) -> None:
+    async with fake_sglang(never) as server, anyio.create_task_group() as group:
+        client = GenerateClient(server.url)
+        driver = Driver(Waves(Wave(SHAPES, streamed)), client, Feed(), PromptMaker(7, range(256)))
+        group.start_soon(driver.run, 60)
+        await anyio.sleep(0.1)
+        assert driver.open_requests == 3
+        driver.unanswered = Outcome.LOST
+        group.cancel_scope.cancel()
+    await client.aclose()
+    assert driver.tally.outcomes == {Outcome.LOST: 3}
+    assert driver.open_requests == 0
+
+
+@BOTH_WAYS
+async def test_a_scenario_that_fails_leaves_no_request_uncounted(streamed: bool) -> None:
+    scenario = Waves(Wave(SHAPES, streamed), RuntimeError("planned itself into a corner"))
+    async with fake_sglang(never) as server:
+        client = GenerateClient(server.url)
+        driver = Driver(scenario, client, Feed(), PromptMaker(7, range(256)))
+        with pytest.raises(Exception, match="unhandled errors in a TaskGroup") as failed:
+            await driver.run(60)
+        await client.aclose()
+    assert "planned itself into a corner" in repr(failed.value)
+    assert driver.tally.outcomes == {Outcome.CANCELLED: 3}
+    assert driver.open_requests == 0
+
+
+async def test_broken_connections_are_counted_and_the_load_goes_on() -> None:
+    async def break_off_first(exchange: Exchange) -> None:
+        if exchange.body["sampling_params"][0]["max_new_tokens"] == 99:
+            exchange.break_off()
+        else:
+            await answer_in_full(exchange)
+
+    driver = await drive(break_off_first, Waves(Wave((Shape(3, 99),) * 2), Wave(SHAPES)))
+    assert driver.tally.outcomes == {Outcome.LOST: 2, Outcome.DONE: 3}
+
+
+async def test_the_scenario_sees_the_steps_and_how_many_requests_are_open() -> None:
+    steps = [DecodeStep(n, 0, 2, 1, 1, 1, 0, 0, StepOutcome.RETURNED) for n in (1, 2)]
+    scenario = Waves(Wave(SHAPES))
+    await drive(never, scenario, seconds=0.1, feed=Feed(*steps))
+    assert (scenario.seen[0].steps, scenario.seen[0].open_requests) == (steps, 0)
+    assert (scenario.seen[1].steps, scenario.seen[1].open_requests) == ([], 3)
+    assert [seen.elapsed for seen in scenario.seen] == sorted(seen.elapsed for seen in scenario.seen)
+
+
+async def test_each_wave_that_is_sent_is_told_for_the_record() -> None:
+    told: list[tuple[float, Wave]] = []
+    wave = Wave(SHAPES)
+    await drive(answer_in_full, Waves(Wave(), wave), on_wave=lambda elapsed, sent: told.append((elapsed, sent)))
+    ((elapsed, sent),) = told
+    assert sent is wave and 0 <= elapsed < 0.3
+
+
+async def test_requests_have_the_lengths_of_the_shapes_in_their_order() -> None:
+    async with fake_sglang(answer_in_full) as server:
+        client = GenerateClient(server.url)
+        await Driver(Waves(Wave(SHAPES)), client, Feed(), PromptMaker(7, range(100, 200))).run(0.1)
+        await client.aclose()
+    (body,) = server.bodies
+    assert [len(prompt) for prompt in body["input_ids"]] == [shape.prompt_tokens for shape in SHAPES]
+    assert [one["max_new_tokens"] for one in body["sampling_params"]] == [shape.max_new_tokens for shape in SHAPES]
+    assert all(100 <= token < 200 for prompt in body["input_ids"] for token in prompt)
+
+
+def test_the_same_seed_makes_the_same_prompts() -> None:
+    one, same, other = PromptMaker(7, range(256)), PromptMaker(7, range(256)), PromptMaker(8, range(256))
+    assert [one.prompt(9), one.prompt(4)] == [same.prompt(9), same.prompt(4)] != [other.prompt(9), other.prompt(4)]
+
+
+def test_a_failed_request_does_not_improve_the_latencies() -> None:
+    tally = Tally()
+    tally.add(Completion(Outcome.DONE, seconds=2.0, new_tokens=4, first_token_seconds=1.0, token_gaps=(0.5,)))
+    tally.add(Completion(Outcome.ABORTED, 0.001, "out of memory", new_tokens=1, first_token_seconds=0.001))
+    tally.add(Completion(Outcome.CANCELLED, 0.001))
+    assert (list(tally.seconds), list(tally.first_token_seconds)) == ([2.0], [1.0])
+    assert [sum(histogram.counts().counts) for histogram in (tally.e2e, tally.ttft, tally.itl)] == [1, 1, 1]
+    assert tally.new_tokens == 5
+    assert tally.failures == {"aborted: out of memory": 1}
+
+
+def test_a_tally_stays_small_however_long_the_run_is() -> None:
+    tally = Tally()
+    for request in range(20_000):
+        tally.add(Completion(Outcome.DONE, seconds=request, first_token_seconds=request))
+        tally.add(Completion(Outcome.ERROR, 0.1, f"request {request} failed"))
+    assert len(tally.seconds) < 10_000 and len(tally.first_token_seconds) < 10_000
+    assert max(tally.seconds) == 19_999
+    assert sum(tally.failures.values()) == tally.outcomes[Outcome.ERROR] == 20_000
+    assert len(tally.failures) == 101
+
+
+async def test_what_the_server_says_of_failures_is_kept_with_how_often() -> None:
+    async def abort(exchange: Exchange) -> None:
+        await exchange.json(
+            [completion(0, {"type": "abort", "message": "no room"}) for _ in exchange.body["input_ids"]]
+        )
+
+    driver = await drive(abort, Waves(Wave(SHAPES)))
+    assert driver.tally.failures == {"aborted: no room": 3}
