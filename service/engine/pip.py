@@ -100,11 +100,15 @@ def run_logged(command: Sequence[str], log: Path, report: Report) -> None:
 
 def _wait(process: subprocess.Popen[bytes], newest: Callable[[], list[str]], report: Report) -> int:
     started = time.monotonic()
+    said = ""
     while True:
         try:
             return process.wait(PROGRESS_SECONDS)
         except subprocess.TimeoutExpired:
-            report(f"{time.monotonic() - started:4.0f} s  {' '.join(newest()).strip()}")
+            line = " ".join(newest()).strip()
+            # pip is silent for minutes while it unpacks; its last line, again and again, would look like a fault.
+            report(f"{time.monotonic() - started:4.0f} s  {line if line != said else '... still at it'}")
+            said = line
 
 
 def _last_lines(log: Path, begin: int, count: int) -> list[str]:
