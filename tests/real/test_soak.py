@@ -26,6 +26,7 @@ WITH_CLAMP, WITHOUT_CLAMP = "0.5.23", "0.5.18"
 CRASH_WITHIN_SECONDS = 3.0
 PROMPT_WITHIN_SECONDS = 10.0
 NOTICED_WITHIN_SECONDS = 2.0
+HANG_SECONDS = 5.0
 WARDEN_SECONDS = 20.0
 
 
@@ -114,9 +115,8 @@ def test_crash_comes_at_once_and_so_does_the_prompt(crashed: Soak) -> None:
     seconds_after_ready = crashed.crash["seconds_after_ready"]
     prompt_seconds = (crashed.ended_ns - crashed.steps[-1]["at_ns"]) / 1e9
     noticed_seconds = crashed.crash["noticed_after_seconds"]
-    print(
-        f"crash {seconds_after_ready:.2f} s after ready, noticed in {noticed_seconds:.3f} s, prompt {prompt_seconds:.1f} s"
-    )
+    told = (seconds_after_ready, noticed_seconds, prompt_seconds)
+    print("seconds from ready to crash, to its notice, and to the prompt: {:.2f}, {:.3f}, {:.1f}".format(*told))
     assert 0 < seconds_after_ready < CRASH_WITHIN_SECONDS
     assert 0 <= noticed_seconds < NOTICED_WITHIN_SECONDS
     assert prompt_seconds < PROMPT_WITHIN_SECONDS
@@ -151,18 +151,22 @@ def test_killed_scheduler_is_noticed_and_classified(tmp_path: Path) -> None:
         os.kill(running.until_under_load(), signal.SIGKILL)
         killed_at = datetime.now(timezone.utc)
         ended = running.end(60)
+    print(f"prompt {(datetime.now(timezone.utc) - killed_at).total_seconds():.1f} s after the scheduler was killed")
     assert (ended.exit_code, ended.report["verdict"], ended.crash["kind"]) == (1, "fail", "killed"), ended.output
     assert abs((_time(ended.crash["at"]) - killed_at).total_seconds()) < NOTICED_WITHIN_SECONDS
     assert_evidence_is_complete(ended)
 
 
 def test_stopped_scheduler_is_a_hang(tmp_path: Path) -> None:
-    with soaking(tmp_path, "--engine", WITH_CLAMP, "--duration", "120s") as running:
+    spec = tmp_path / "soak.yaml"
+    spec.write_text(yaml.safe_dump({"engine": {"name": WITH_CLAMP, "hang_seconds": HANG_SECONDS}}))
+    with soaking(tmp_path / "out", "-f", str(spec), "--duration", "120s") as running:
         os.kill(running.until_under_load(), signal.SIGSTOP)
         stopped = time.monotonic()
         ended = running.end(90)
     print(f"prompt {time.monotonic() - stopped:.1f} s after the scheduler was stopped")
     assert (ended.exit_code, ended.report["verdict"], ended.crash["kind"]) == (1, "fail", "hang"), ended.output
+    assert HANG_SECONDS <= ended.crash["noticed_after_seconds"] < HANG_SECONDS + NOTICED_WITHIN_SECONDS
     assert_evidence_is_complete(ended)
 
 
