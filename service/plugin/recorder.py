@@ -11,8 +11,9 @@ File layout, little endian::
     0      header, HEADER_SIZE bytes: identity, running totals, the last error
     4096   capacity records of RECORD.size bytes; decode step n (from 1) is at slot (n - 1) % capacity
 
-A record starts and ends with its step number. A reader that finds another number at either end has met a record
-that is being written, or that the ring has overwritten, and skips it.
+A record starts and ends with its step number, written first and last. A reader looks at the end, reads the record,
+and looks at its start again. Another number at either means that it has met a record that is being written, or that
+the ring has overwritten, and it skips that. Of the totals each number is stored at once.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ DEFAULT_CAPACITY = 65_536
 
 # step, monotonic ns, batch rows, need, free, trailing rows, extends, retracted, outcome, reserved, step again
 RECORD = struct.Struct("<QQIIIIIIIIQ")
+_MARK = struct.Struct("<Q")
 _OUTCOME_OFFSET = struct.calcsize("<QQIIIIII")
 _OUTCOME = struct.Struct("<I")
+_OUTCOME_FIELD = 8
 
 # magic, format version, header size, record size, capacity, page size, pool pages, pid, rank, opened (monotonic ns),
 # opened (unix seconds), SGLang version, allocator variant
@@ -69,6 +72,9 @@ class Outcome(enum.IntEnum):
     RETURNED = 1
     SHORT = 2  # the allocator returned None: fewer free pages than needed
     RAISED = 3
+
+
+_OUTCOMES = frozenset(Outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +161,11 @@ class Identity:
 
 
 class FlightRecorder:
-    """The writing end. One per scheduler process; not safe for use by several threads."""
+    """The writing end. One per scheduler process; not safe for use by several threads.
+
+    Raises:
+        OSError: the file cannot be made, or the disk has no room for it. Nothing is left behind then.
+    """
 
     def __init__(
         self,
@@ -171,10 +181,16 @@ class FlightRecorder:
         size = HEADER_SIZE + capacity * RECORD.size
         # A new file each time: a reader of an older recording keeps its own mapping.
         partial = Path(f"{os.fspath(path)}.{os.getpid()}.partial")
-        with partial.open("w+b") as file:
-            # Allocate for real: a sparse mapping on a full disk would be a SIGBUS inside SGLang.
-            os.posix_fallocate(file.fileno(), 0, size)
-            self._map = mmap.mmap(file.fileno(), size)
+        try:
+            with partial.open("w+b") as file:
+                # Allocate for real: a sparse mapping on a full disk would be a SIGBUS inside SGLang.
+                os.posix_fallocate(file.fileno(), 0, size)
+                self._map = mmap.mmap(file.fileno(), size)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        # struct.pack_into clears what it is about to write, which a reader in another process could see.
+        self._stored_totals = memoryview(self._map)[_TOTALS_OFFSET : _TOTALS_OFFSET + _TOTALS.size].cast("Q")
         _IDENTITY.pack_into(
             self._map,
             0,
@@ -240,6 +256,7 @@ class FlightRecorder:
         _OUTCOME.pack_into(self._map, self._slot + _OUTCOME_OFFSET, outcome)
         if outcome is Outcome.SHORT:
             self._shortfalls += 1
+            self._write_totals(self._last_step_ns)
 
     def extended(self) -> None:
         """Count one prefill batch."""
@@ -261,9 +278,7 @@ class FlightRecorder:
         return _read_totals(self._map)
 
     def _write_totals(self, last_step_ns: int) -> None:
-        _TOTALS.pack_into(
-            self._map,
-            _TOTALS_OFFSET,
+        counts = (
             self._step,
             self._crossing,
             self._tight,
@@ -275,6 +290,8 @@ class FlightRecorder:
             self._exceptions,
             last_step_ns,
         )
+        for place, count in enumerate(counts):
+            self._stored_totals[place] = count
 
 
 class FlightReader:
@@ -336,8 +353,11 @@ class FlightReader:
         last = self.totals().decode_steps
         capacity = self.identity.capacity
         for step in range(max(after, last - capacity) + 1, last + 1):
-            record = RECORD.unpack_from(self._map, HEADER_SIZE + ((step - 1) % capacity) * RECORD.size)
-            if record[0] == step == record[-1]:
+            slot = HEADER_SIZE + ((step - 1) % capacity) * RECORD.size
+            (end,) = _MARK.unpack_from(self._map, slot + RECORD.size - _MARK.size)
+            record = RECORD.unpack_from(self._map, slot)
+            (start,) = _MARK.unpack_from(self._map, slot)
+            if start == end == step and record[_OUTCOME_FIELD] in _OUTCOMES:
                 yield _decode_step(record)
 
     def last(self, count: int) -> list[DecodeStep]:
