@@ -6,7 +6,7 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 
 from dashboards.frame import frame
 from dashboards.panels import ANY_IS_BAD, FULL, MORE_IS_BETTER, buckets, lines, number
-from dashboards.queries import growth, of_run, ours, quantile, rate
+from dashboards.queries import growth, of_run, ours, rate, whole_quantile
 
 UID = "lastpage-pool-pressure"
 BY_RUN = "{{run_id}}"
@@ -81,7 +81,7 @@ def _edge(board: Dashboard) -> None:
             "Crossing: a row needs a new page. Tight: as many pages are needed as are free. Clamped: the clamp changes "
             "an index. Critical: both, which is what the soak is for. Crashes are marked.",
             [
-                (of_run(rate(f"lastpage_{kind}_steps_total")), kind)
+                (f"sum({of_run(rate(f'lastpage_{kind}_steps_total'))})", kind)
                 for kind in ("critical", "tight", "clamped", "crossing", "decode")
             ],
             unit="ops",
@@ -93,7 +93,8 @@ def _edge(board: Dashboard) -> None:
             "How many of the decode steps are of each kind.",
             [
                 (
-                    f"{of_run(rate(f'lastpage_{kind}_steps_total'))} / {of_run(rate('lastpage_decode_steps_total'))}",
+                    f"sum({of_run(rate(f'lastpage_{kind}_steps_total'))}) "
+                    f"/ sum({of_run(rate('lastpage_decode_steps_total'))})",
                     kind,
                 )
                 for kind in ("critical", "tight", "clamped", "crossing")
@@ -138,7 +139,7 @@ def _pool(board: Dashboard) -> None:
             "Free pages at crossing steps, quantiles",
             "The lowest, the middle and the highest of what was free when a row needed a page.",
             [
-                (quantile(share, of_run(rate("lastpage_crossing_free_pages_bucket"))), name)
+                (whole_quantile(share, of_run(rate("lastpage_crossing_free_pages_bucket"))), name)
                 for share, name in ((0.1, "p10"), (0.5, "p50"), (0.9, "p90"))
             ],
             unit="short",
@@ -153,8 +154,8 @@ def _needs(board: Dashboard) -> None:
             "Pages needed by a crossing step",
             "How many rows need a page in the same step.",
             [
-                (quantile(share, of_run(rate("lastpage_crossing_needed_pages_bucket"))), name)
-                for share, name in ((0.5, "p50"), (0.99, "p99"))
+                (whole_quantile(share, of_run(rate("lastpage_crossing_needed_pages_bucket"))), name)
+                for share, name in ((0.5, "p50"), (0.99, "p99"), (1, "most"))
             ],
             unit="short",
             width=8,

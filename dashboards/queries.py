@@ -27,13 +27,22 @@ def growth(metric: str, matchers: str = "") -> str:
 
 
 def of_run(expression: str) -> str:
-    """The controller's series while one of the chosen runs has the device, with that run's labels."""
-    return f"({expression} * on (instance) group_left ({RUN_LABELS}) {ours('lastpage_run_info', CHOSEN)})"
+    """The controller's series while one of the chosen runs is under load, with that run's labels.
+
+    Only from then on: while an engine starts, the rates still look back on the run before.
+    """
+    under_load = f"({ours('lastpage_run_info', CHOSEN)} and on (instance) {ours('lastpage_run_load_seconds')})"
+    return f"({expression} * on (instance) group_left ({RUN_LABELS}) {under_load})"
 
 
 def quantile(share: float, bucket_rate: str) -> str:
     """A quantile of a histogram, from the rates of its buckets."""
     return f"histogram_quantile({share}, sum by (le) ({bucket_rate}))"
+
+
+def whole_quantile(share: float, bucket_rate: str) -> str:
+    """A quantile of whole numbers: Prometheus interpolates within a bucket as if there were something between them."""
+    return f"ceil({quantile(share, bucket_rate)})"
 
 
 def variable(label: str, matchers: str = "") -> str:

@@ -76,6 +76,7 @@ class _Attempt:
         self._driver: Driver | None = None
         self._load_began: float | None = None
         self._load_ended: float | None = None
+        self._measured: Measures | None = None
         self._crash: Crash | None = None
 
     async def carry_out(self) -> RunResult:
@@ -161,6 +162,8 @@ class _Attempt:
                 await process.stop(0)
         finally:
             self._recording.take()
+            # What the engine does from here on, on its way out, is not the load's.
+            self._measured = self._measures()
             self._waves.write(self._run.folder, self._scenario.restarts)
             await client.aclose()
         await self._observer.progress(self._progress(RunStatus.DRAINING))
@@ -224,7 +227,7 @@ class _Attempt:
             total_seconds=self._spec.load.duration,
             pool_pages=self._spec.engine.pool_pages,
             free_pages=last.free if last is not None else None,
-            measures=self._measures(),
+            measures=self._measured or self._measures(),
             histograms=histograms_of(recording, driver.tally) if recording and driver else {},
         )
 
@@ -250,6 +253,6 @@ class _Attempt:
             detail=detail,
             engine=self._engine,
             ready_at=self._ready_at,
-            measures=self._measures(),
+            measures=self._measured or self._measures(),
             crashes=(self._crash,) if self._crash is not None else (),
         )
