@@ -12,7 +12,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.setup
 
 .DEFAULT_GOAL = help
-.PHONY: help setup soak test test-fast lint prometheus dashboards bench clean
+.PHONY: help setup soak test test-fast lint prometheus dashboards picture bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ prometheus: ## have Debian's Prometheus, which the tests of the monitoring need
 
 dashboards: $(STAMP) ## write the JSON of the Grafana dashboards anew
 	$(BIN)/python -m dashboards.build
+
+picture: $(STAMP) prometheus ## draw docs/pool-pressure.png: three real runs, as a real Prometheus saw them
+	@$(BIN)/lastpage engine ensure $(RELEASE)
+	LASTPAGE_PICTURE=docs/pool-pressure.png $(BIN)/python -m pytest tests/real/test_prometheus.py
 
 bench: $(STAMP) ## what the probe costs: decode steps a second with it and without
 	@$(BIN)/lastpage engine ensure $(RELEASE)
