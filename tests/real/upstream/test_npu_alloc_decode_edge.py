@@ -150,7 +150,7 @@ class TestNPUAllocDecodeEdge(CustomTestCase):
         self.assertEqual(allocator.available_size(), 0)
 
     def test_tight_trailing_when_the_pool_runs_out_page_by_page(self):
-        """The last row takes a page, then the one before; the first takes the last page."""
+        """The rows take a page in turn, and the first one takes the last page."""
         num_rows = PAGE_SIZE
         seq_lens = [row + 2 for row in range(num_rows)]
         allocator, last_loc = self._make(seq_lens, num_free_pages=num_rows)
