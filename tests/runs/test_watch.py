@@ -1,0 +1,172 @@
+"""Claims about the watch: each way in which an engine can be gone is noticed, and a healthy one is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+
+from service.engine.death import EngineDeath
+from service.engine.ports import free_port
+from service.plugin.recorder import FlightRecorder
+from service.runs.recording import Recording
+from service.runs.watch import Alarm, Sign, Watch
+
+from .recordings import record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
+
+HANG_SECONDS = 0.3
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class EngineStandIn:
+    """What the watch asks of an engine's process."""
+
+    def __init__(self, port: int) -> None:
+        self.plan = SimpleNamespace(url=f"http://127.0.0.1:{port}")
+        self.died: EngineDeath | None = None
+
+    def death(self) -> EngineDeath | None:
+        return self.died
+
+
+@contextlib.asynccontextmanager
+async def port(*, answering: bool = True) -> AsyncIterator[int]:
+    """A port on which every request is answered, or none."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                if answering:
+                    writer.write(ANSWER)
+                    await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        number: int = server.sockets[0].getsockname()[1]
+        yield number
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> FlightRecorder:
+    return record(tmp_path / "flight.bin")
+
+
+@pytest.fixture
+def recording(writer: FlightRecorder, tmp_path: Path) -> Recording:
+    return Recording(tmp_path / "flight.bin")
+
+
+async def alarm_of(
+    engine: Any, recording: Recording | None, open_requests: int = 1, seconds: float = 3
+) -> Alarm | None:
+    """The alarm, or None when none was raised for so long."""
+    watch = Watch(engine, recording, lambda: open_requests, HANG_SECONDS)
+    with anyio.move_on_after(seconds):
+        return await watch.alarm()
+    return None
+
+
+async def test_a_death_is_noticed_at_once_with_how_it_was(recording: Recording) -> None:
+    async with port() as number, anyio.create_task_group() as group:
+        engine = EngineStandIn(number)
+
+        async def die() -> None:
+            await anyio.sleep(0.1)
+            engine.died = EngineDeath("scheduler", 7, None, 9, time.monotonic_ns())
+
+        group.start_soon(die)
+        alarm = await alarm_of(engine, recording, open_requests=0)
+    assert alarm is not None and alarm.sign is Sign.DEATH
+    assert alarm.death is engine.died and alarm.since_ns == engine.died.noticed_ns
+    assert alarm.noticed_ns - alarm.since_ns < 1e9
+
+
+async def test_an_exception_in_the_allocator_is_noticed_before_the_death_that_follows(
+    recording: Recording, writer: FlightRecorder
+) -> None:
+    async with port() as number:
+        engine = EngineStandIn(number)
+        engine.died = EngineDeath("scheduler", 7, 1, None, time.monotonic_ns())
+        writer.enter(16, 1, 1, 15)
+        writer.raised(IndexError("index 1 is out of bounds"))
+        alarm = await alarm_of(engine, recording)
+    assert alarm is not None and alarm.sign is Sign.EXCEPTION
+    assert alarm.since_ns == recording.totals().last_step_ns
+
+
+async def test_no_step_while_requests_are_open_is_a_hang(recording: Recording) -> None:
+    async with port() as number:
+        alarm = await alarm_of(EngineStandIn(number), recording)
+    assert alarm is not None and alarm.sign is Sign.HANG
+    assert HANG_SECONDS * 1e9 <= alarm.noticed_ns - alarm.since_ns < 2e9
+
+
+async def test_no_step_while_nothing_is_asked_is_none(recording: Recording) -> None:
+    async with port() as number:
+        assert await alarm_of(EngineStandIn(number), recording, open_requests=0, seconds=3 * HANG_SECONDS) is None
+
+
+@pytest.mark.parametrize("work", ["decode", "prefill"])
+async def test_an_engine_at_work_does_not_hang(recording: Recording, writer: FlightRecorder, work: str) -> None:
+    async with port() as number, anyio.create_task_group() as group:
+
+        async def go_on() -> None:
+            while True:
+                writer.enter(1, 0, 9, 0) if work == "decode" else writer.extended()
+                await anyio.sleep(HANG_SECONDS / 5)
+
+        group.start_soon(go_on)
+        assert await alarm_of(EngineStandIn(number), recording, seconds=3 * HANG_SECONDS) is None
+        group.cancel_scope.cancel()
+
+
+async def test_nobody_on_the_port_is_silence_told_after_a_moment(recording: Recording) -> None:
+    alarm = await alarm_of(EngineStandIn(free_port()), recording, open_requests=0)
+    assert alarm is not None and alarm.sign is Sign.SILENCE
+    assert alarm.noticed_ns - alarm.since_ns < 2e9
+
+
+async def test_a_death_says_more_than_the_port_that_it_closes(recording: Recording) -> None:
+    engine = EngineStandIn(free_port())
+    async with anyio.create_task_group() as group:
+
+        async def die() -> None:
+            await anyio.sleep(0.2)
+            engine.died = EngineDeath("engine", 7, 1, None, time.monotonic_ns())
+
+        group.start_soon(die)
+        alarm = await alarm_of(engine, recording, open_requests=0)
+    assert alarm is not None and alarm.sign is Sign.DEATH
+
+
+async def test_a_port_that_never_answers_is_silence_after_the_limit(recording: Recording) -> None:
+    async with port(answering=False) as number:
+        alarm = await alarm_of(EngineStandIn(number), recording, open_requests=0)
+    assert alarm is not None and alarm.sign is Sign.SILENCE
+    assert HANG_SECONDS * 1e9 <= alarm.noticed_ns - alarm.since_ns < 2e9
+
+
+async def test_without_a_recording_processes_and_port_are_watched() -> None:
+    async with port() as number:
+        assert await alarm_of(EngineStandIn(number), None, seconds=3 * HANG_SECONDS) is None
+        engine = EngineStandIn(number)
+        engine.died = EngineDeath("engine", 7, 0, None, time.monotonic_ns())
+        alarm = await alarm_of(engine, None)
+    assert alarm is not None and alarm.sign is Sign.DEATH
+
+
+async def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch, recording: Recording) -> None:
+    monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{free_port()}")
+    async with port() as number:
+        assert await alarm_of(EngineStandIn(number), recording, open_requests=0, seconds=0.7) is None
