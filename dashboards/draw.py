@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from dashboards.ask import Series, filled_in, query_range
 
 DASHBOARD = Path(__file__).parent / "json" / "pool-pressure.json"
 STEP_SECONDS = 1.0
+LEAD_SECONDS = 10.0
 RUNS = (
     'lastpage_run_load_seconds{job="lastpage"} * on (instance) group_left (run_id, scenario, allocator, engine) '
     'lastpage_run_info{job="lastpage"}'
@@ -44,9 +45,10 @@ def draw(url: str, start: float, end: float, file: Path) -> None:
     """
     board = json.loads(DASHBOARD.read_text())
     panels = {panel["title"]: panel for panel in board["panels"]}
+    runs = query_range(url, RUNS, start, end, STEP_SECONDS)
+    start = max(start, min((run.times[0] for run in runs), default=start) - LEAD_SECONDS)
     crashes = query_range(url, filled_in(board["annotations"]["list"][0]["expr"]), start, end, STEP_SECONDS)
     marks = sorted({value / 1000 for series in crashes for value in series.values if start <= value / 1000 <= end})
-    runs = query_range(url, RUNS, start, end, STEP_SECONDS)
     figure, places = plt.subplots(3, 2, figsize=(14, 12), layout="constrained", sharex=True)
     for title, axes in zip(DRAWN, places.flat, strict=True):
         _draw_panel(axes, panels[title], url, start, end)
@@ -103,13 +105,21 @@ def _draw_line(axes: Axes, series: Series, legend: str, start: float) -> None:
 
 def _draw_buckets(axes: Axes, answer: Sequence[Series], start: float) -> None:
     """What each bucket grew by: Prometheus's are cumulative."""
-    cumulative = {float(series.labels["le"]): dict(zip(series.times, series.values, strict=True)) for series in answer}
+    cumulative = {
+        float(series.labels["le"]): dict(zip(map(round, series.times), series.values, strict=True)) for series in answer
+    }
     bounds = sorted(cumulative)
-    times = sorted({at for values in cumulative.values() for at in values})
+    known = [float(at) for values in cumulative.values() for at in values]
+    if not known:
+        return
+    # Every step of the time shown, so that a column does not reach over a gap to the next.
+    times = [
+        min(known) + number * STEP_SECONDS for number in range(round((max(known) - min(known)) / STEP_SECONDS) + 1)
+    ]
     rows = []
     for lower, bound in zip([None, *bounds], bounds, strict=False):
-        below = cumulative[lower] if lower is not None else {}
-        rows.append([max(0.0, cumulative[bound].get(at, 0.0) - below.get(at, 0.0)) for at in times])
+        below: Mapping[int, float] = cumulative[lower] if lower is not None else {}
+        rows.append([max(0.0, _at(cumulative[bound], at) - _at(below, at)) for at in times])
     used = [number for number, row in enumerate(rows) if any(row)]
     if not used:
         return
@@ -123,6 +133,10 @@ def _draw_buckets(axes: Axes, answer: Sequence[Series], start: float) -> None:
     )
     axes.set_yticks(range(len(shown)), [f"≤ {bounds[number]:g}" for number in shown])
     axes.figure.colorbar(mesh, ax=axes, label="crossing steps")
+
+
+def _at(values: Mapping[int, float], at: float) -> float:
+    return values.get(round(at), 0.0)
 
 
 def main(arguments: list[str]) -> None:

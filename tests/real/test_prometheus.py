@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 RELEASE = "0.5.23"
 # `make picture` asks for a longer run, drawn into docs/.
 PICTURE = os.environ.get("LASTPAGE_PICTURE")
-SECONDS_AT_THE_EDGE = 60 if PICTURE else 20
+SECONDS_AT_THE_EDGE = 60 if PICTURE else 15
 START_SECONDS, BOOT_SECONDS, SCRAPES_SECONDS = 30.0, 240.0, 60.0
 STEP_SECONDS = 1.0
 POLL_SECONDS = 0.5
