@@ -158,7 +158,8 @@ class Scheduler:
                 break
         if not adder.admitted:
             return None
-        self._waiting = _without(self._waiting, [request for request, _ in adder.admitted])
+        # First come, first served: those of the queue that were admitted stand at its head.
+        del self._waiting[: sum(request.tokens == 0 for request, _ in adder.admitted)]
         self._unfinished = adder.unfinished or self._unfinished
         for request, tokens in adder.admitted:
             request.retracted = False

@@ -47,7 +47,7 @@ def test_requests_do_not_depend_on_when_the_clock_is_looked_at() -> None:
 
 @pytest.mark.parametrize("rate", [0.5, 4.0, 50.0])
 def test_arrivals_come_at_random_at_the_mean_rate(rate: float) -> None:
-    looks = seconds(2000 / rate, every=0.01 / rate)
+    looks = seconds(2000 / rate, every=0.1 / rate)
     times = [at for at, _ in arrivals(SteadyOptions(rate=rate), 1, looks)]
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     # A Poisson process: the count within 3 standard deviations, and gaps that spread as much as their mean.

@@ -29,6 +29,12 @@ POOLS = st.builds(
     page_size=st.one_of(st.integers(MIN_PAGE_SIZE, 40), st.integers(MIN_PAGE_SIZE, 256)),
     pages=st.one_of(st.integers(MIN_POOL_PAGES, 20), st.integers(MIN_POOL_PAGES, 600)),
 )
+# A page is so many decode steps, and with them the time until the load has settled.
+SMALL_PAGES = st.builds(
+    Pool,
+    page_size=st.integers(MIN_PAGE_SIZE, 80),
+    pages=st.one_of(st.integers(MIN_POOL_PAGES, 20), st.integers(20, 300)),
+)
 QUEUES = st.sampled_from([8, 16, 64, 200])
 
 
@@ -42,7 +48,7 @@ def steps_to_settle(pool: Pool) -> int:
     return 4 * pool.page_size + 40
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(POOLS, st.booleans(), QUEUES, st.integers(1, 4), st.integers(0, 3))
 def test_every_decode_step_takes_the_last_free_page_with_rows_behind_it(
     pool: Pool, overlap: bool, queue: int, poll: int, travel: int
@@ -79,15 +85,15 @@ def test_0_5_18_meets_its_first_critical_step_as_soon(pool: Pool, overlap: bool)
     assert any(step.critical for step in load.run(30))
 
 
-@settings(max_examples=10)
-@given(POOLS, st.booleans(), QUEUES, st.integers(1, 1200))
+@settings(max_examples=8)
+@given(SMALL_PAGES, st.booleans(), QUEUES, st.integers(1, 600))
 def test_after_a_queue_that_ran_dry_the_load_is_back_at_the_edge(
     pool: Pool, overlap: bool, queue: int, paused: int
 ) -> None:
     load = tight_load(pool, overlap=overlap, queue=queue, poll=2, travel=1)
     load.run(steps_to_settle(pool) + 50)
     load.pause(iterations=paused)
-    load.run(2 * queue + 2 * steps_to_settle(pool))
+    load.run(2 * queue + steps_to_settle(pool) + 100)
     assert critical(load.run(100)) == 1
 
 
@@ -100,21 +106,21 @@ def test_a_queue_that_ran_dry_is_made_deeper() -> None:
     assert restart.reason == "the server's queue ran dry; 16 requests are kept waiting from now on"
 
 
-@settings(max_examples=10)
-@given(POOLS, st.booleans())
+@settings(max_examples=8)
+@given(SMALL_PAGES, st.booleans())
 def test_a_wrong_belief_about_overlap_does_no_harm(pool: Pool, overlap: bool) -> None:
     load = tight_load(pool, overlap=overlap, told_overlap=not overlap, poll=2, travel=1)
     load.run(2 * steps_to_settle(pool))
     assert critical(load.run(100)) == 1
 
 
-@settings(max_examples=10)
-@given(POOLS, st.booleans(), st.integers(1, 3))
+@settings(max_examples=8)
+@given(SMALL_PAGES, st.booleans(), st.integers(1, 3))
 def test_pages_that_a_stranger_holds_from_the_start_are_left_to_it(pool: Pool, overlap: bool, held: int) -> None:
     assume(pool.pages - held >= MIN_POOL_PAGES)
     load = tight_load(pool, overlap=overlap, poll=2, travel=1)
     load.stranger_takes(held)
-    load.run(4 * steps_to_settle(pool))
+    load.run(2 * steps_to_settle(pool))
     assert critical(load.run(100)) == 1
 
 
@@ -127,7 +133,7 @@ SURPLUS_POOLS = [Pool(128, 32), Pool(128, 256), Pool(16, 32), Pool(64, 7), Pool(
 def test_a_surplus_that_stays_is_taken_up(pool: Pool, overlap: bool, pages: int) -> None:
     load = tight_load(pool, overlap=overlap)
     load.stranger_takes(pages)
-    load.run(600)
+    load.run(300)
     load.stranger_leaves()
     load.run(1200)
     assert critical(load.run(200)) == 1
@@ -137,7 +143,7 @@ def test_a_surplus_that_stays_is_taken_up(pool: Pool, overlap: bool, pages: int)
 def test_without_overlap_a_surplus_of_a_page_is_held_by_a_successor_without_a_new_start(pool: Pool) -> None:
     load = tight_load(pool, overlap=False)
     load.stranger_takes(1)
-    load.run(600)
+    load.run(300)
     load.stranger_leaves()
     # A round in which it is seen, the queue that was planned before, and the successor's turn.
     load.run(3 * choose_seats(pool, possible_leads(pool)[0]) + 150)
@@ -157,8 +163,8 @@ def test_a_state_that_repeats_itself_short_of_the_edge_is_left() -> None:
     ]
 
 
-@settings(max_examples=8)
-@given(st.integers(96, 256), st.integers(MIN_POOL_PAGES, 200), st.booleans(), st.integers(1, 16), st.integers(6, 14))
+@settings(max_examples=5)
+@given(st.integers(96, 140), st.integers(MIN_POOL_PAGES, 100), st.booleans(), st.integers(1, 16), st.integers(6, 14))
 def test_a_slow_observer_gets_there_with_a_longer_lead(
     page_size: int, pages: int, overlap: bool, poll: int, travel: int
 ) -> None:
@@ -174,7 +180,7 @@ def test_a_lead_that_was_too_short_is_told_with_the_next() -> None:
     assert restart.reason == "the first crossing came too early; it comes after 48 steps from now on"
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(POOLS)
 def test_seats_and_fill_leave_one_page_in_one_pass_of_admissions(pool: Pool) -> None:
     for lead in possible_leads(pool):
@@ -186,7 +192,7 @@ def test_seats_and_fill_leave_one_page_in_one_pass_of_admissions(pool: Pool) -> 
         assert seats * seat_pages(pool, seats) + fill_pages(pool, seats) == pool.pages - 1
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(POOLS)
 def test_a_prompt_fits_into_one_prefill_of_whole_pages(pool: Pool) -> None:
     arguments = Tight.engine_needs(pool, TightOptions()).arguments
