@@ -278,20 +278,17 @@ class FlightRecorder:
         return _read_totals(self._map)
 
     def _write_totals(self, last_step_ns: int) -> None:
-        counts = (
-            self._step,
-            self._crossing,
-            self._tight,
-            self._clamped,
-            self._critical,
-            self._extends,
-            self._retracted,
-            self._shortfalls,
-            self._exceptions,
-            last_step_ns,
-        )
-        for place, count in enumerate(counts):
-            self._stored_totals[place] = count
+        stored = self._stored_totals  # in the order of TOTALS
+        stored[0] = self._step
+        stored[1] = self._crossing
+        stored[2] = self._tight
+        stored[3] = self._clamped
+        stored[4] = self._critical
+        stored[5] = self._extends
+        stored[6] = self._retracted
+        stored[7] = self._shortfalls
+        stored[8] = self._exceptions
+        stored[9] = last_step_ns
 
 
 class FlightReader:
