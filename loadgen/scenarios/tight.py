@@ -39,6 +39,7 @@ _FEWEST_STEPS_AHEAD = 3
 _FEWEST_SEATS = 3
 _FEWEST_TIGHT = 0.8
 _FIRST_PATIENCE_STEPS = 512
+_USUAL_QUEUE = 64
 _LONGEST_QUEUE = 512
 _QUEUE_PORTIONS = 8
 
@@ -53,7 +54,9 @@ class _Phase(enum.Enum):
 class TightOptions(NoOptions):
     """Options of `tight`."""
 
-    queue: int = Field(default=64, ge=8, le=_LONGEST_QUEUE, description="Requests kept waiting in the server's queue.")
+    queue: int = Field(
+        default=_USUAL_QUEUE, ge=8, le=_LONGEST_QUEUE, description="Requests kept waiting in the server's queue."
+    )
 
 
 class Tight(Scenario[TightOptions]):
@@ -141,10 +144,10 @@ class Tight(Scenario[TightOptions]):
             if step.need > 0:
                 self._surplus.append(step.free - step.need)
 
-    def _restart(self, reason: str) -> None:
-        if self._phase is _Phase.TURNING:
+    def _restart(self, reason: str, longest_queue: int = _USUAL_QUEUE) -> None:
+        if self._phase is _Phase.TURNING and self._queue < longest_queue:
             # Whatever was seen, it may have come from successors that were late.
-            self._queue = min(2 * self._queue, _LONGEST_QUEUE)
+            self._queue = min(2 * self._queue, longest_queue)
             reason += f"; {self._queue} requests are kept waiting from now on"
         self.restarts.append(Restart(self._elapsed, reason))
         self._phase = _Phase.EMPTYING
@@ -185,7 +188,7 @@ class Tight(Scenario[TightOptions]):
 
     def _turn(self) -> list[Ticket]:
         if not self._carousel.queue and len(self._carousel.riders) < self._seats:
-            self._restart("the server's queue ran dry")
+            self._restart("the server's queue ran dry", _LONGEST_QUEUE)
             return []
         if len(self._tight) == self._patience and sum(self._tight) < _FEWEST_TIGHT * self._patience:
             # Some states repeat themselves without a surplus that stays. If starting anew is no help, do it less often.
