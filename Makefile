@@ -30,7 +30,7 @@ test: test-fast ## lint and pass every test, those that boot a real SGLang inclu
 	$(BIN)/python -m pytest -m real $(ARGS)
 
 test-fast: lint prometheus ## lint and pass the tests that need no SGLang
-	$(BIN)/python -m pytest -m "not real" $(ARGS)
+	$(BIN)/python -m pytest -m "not real" --numprocesses auto $(ARGS)
 
 lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .

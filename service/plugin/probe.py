@@ -15,6 +15,9 @@ from .settings import Settings
 _ALLOCATOR = "sglang.srt.hardware_backend.npu.allocator_npu.NPUPagedTokenToKVPoolAllocator"
 _BATCH = "sglang.srt.managers.schedule_batch.ScheduleBatch"
 
+# In Python 3.11 to look up a member of an enum is a function call, too much for what each decode step pays.
+_RETURNED, _SHORT = Outcome.RETURNED, Outcome.SHORT
+
 
 def page_demand(seq_lens: list[int], page_size: int) -> tuple[int, int]:
     """Pages that a decode step needs, and rows behind the last row that needs one.
@@ -50,7 +53,7 @@ class Probe:
         recorder = self._recorder or self._open(allocator)
         lengths = seq_lens_cpu.tolist()
         need, trailing = page_demand(lengths, allocator.page_size)
-        free = len(allocator.free_pages)
+        free = allocator.free_pages.numel()  # torch's own len() is written in Python
         if need > free:
             # The allocator falls back on pages that were freed and not yet sorted in.
             free = allocator.available_size() // allocator.page_size
@@ -61,7 +64,7 @@ class Probe:
             recorder.leave(Outcome.RAISED)
             recorder.raised(error)
             raise
-        recorder.leave(Outcome.SHORT if out is None else Outcome.RETURNED)
+        recorder.leave(_SHORT if out is None else _RETURNED)
         return out
 
     def around_alloc_extend(self, original: Callable[..., Any], allocator: Any, *args: Any, **kwargs: Any) -> Any:

@@ -59,6 +59,18 @@ TOTALS = (
     "last_step_ns",
 )
 _TOTALS = struct.Struct(f"<{len(TOTALS)}Q")
+(
+    _DECODE_STEPS,
+    _CROSSING,
+    _TIGHT,
+    _CLAMPED,
+    _CRITICAL,
+    _EXTENDS,
+    _RETRACTED,
+    _SHORTFALLS,
+    _EXCEPTIONS,
+    _LAST_STEP_NS,
+) = range(len(TOTALS))
 
 
 class NotAFlightFile(ValueError):
@@ -72,6 +84,10 @@ class Outcome(enum.IntEnum):
     RETURNED = 1
     SHORT = 2  # the allocator returned None: fewer free pages than needed
     RAISED = 3
+
+
+# In Python 3.11 to look up a member of an enum is a function call, too much for what each decode step pays.
+_ENTERED, _SHORT = int(Outcome.ENTERED), int(Outcome.SHORT)
 
 
 _OUTCOMES = frozenset(Outcome)
@@ -190,7 +206,7 @@ class FlightRecorder:
             partial.unlink(missing_ok=True)
             raise
         # struct.pack_into clears what it is about to write, which a reader in another process could see.
-        self._stored_totals = memoryview(self._map)[_TOTALS_OFFSET : _TOTALS_OFFSET + _TOTALS.size].cast("Q")
+        self._totals = memoryview(self._map)[_TOTALS_OFFSET : _TOTALS_OFFSET + _TOTALS.size].cast("Q")
         _IDENTITY.pack_into(
             self._map,
             0,
@@ -212,10 +228,8 @@ class FlightRecorder:
         self._capacity = capacity
         self._slot = HEADER_SIZE
         self._step = 0
-        self._crossing = self._tight = self._clamped = self._critical = 0
-        self._extends = self._retracted = self._shortfalls = self._exceptions = 0
-        self._extends_before = self._retracted_before = 0
-        self._last_step_ns = 0
+        # Since the last decode step.
+        self._extends = self._retracted = 0
 
     def enter(self, batch_size: int, need: int, free: int, trailing: int) -> None:
         """Record a decode step whose pages are about to be allocated."""
@@ -231,64 +245,52 @@ class FlightRecorder:
             need,
             free,
             trailing,
-            self._extends - self._extends_before,
-            self._retracted - self._retracted_before,
-            Outcome.ENTERED,
+            self._extends,
+            self._retracted,
+            _ENTERED,
             0,
             step,
         )
-        self._extends_before = self._extends
-        self._retracted_before = self._retracted
+        self._extends = self._retracted = 0
         self._step = step
         self._slot = slot
+        totals = self._totals
         if need > 0:
-            tight = need == free
-            self._crossing += 1
-            self._tight += tight
+            totals[_CROSSING] += 1
             if trailing > 0:
-                self._clamped += 1
-                self._critical += tight
-        self._last_step_ns = now
-        self._write_totals(now)
+                totals[_CLAMPED] += 1
+            if need == free:
+                totals[_TIGHT] += 1
+                if trailing > 0:
+                    totals[_CRITICAL] += 1
+        totals[_LAST_STEP_NS] = now
+        totals[_DECODE_STEPS] = step
 
     def leave(self, outcome: Outcome) -> None:
         """Record what became of the step last entered."""
         _OUTCOME.pack_into(self._map, self._slot + _OUTCOME_OFFSET, outcome)
-        if outcome is Outcome.SHORT:
-            self._shortfalls += 1
-            self._write_totals(self._last_step_ns)
+        if outcome == _SHORT:
+            self._totals[_SHORTFALLS] += 1
 
     def extended(self) -> None:
         """Count one prefill batch."""
         self._extends += 1
-        self._write_totals(self._last_step_ns)
+        self._totals[_EXTENDS] += 1
 
     def retracted(self, requests: int) -> None:
         """Count requests that the scheduler took out of the running batch for lack of pages."""
         self._retracted += requests
+        self._totals[_RETRACTED] += requests
 
     def raised(self, error: BaseException) -> None:
         """Keep an exception that came out of the allocator: its type and message are the crash's first evidence."""
-        self._exceptions += 1
         text = f"{type(error).__name__}: {error}".encode(errors="replace")[: _ERROR_SIZE - 1]
         self._map[_ERROR_OFFSET : _ERROR_OFFSET + len(text) + 1] = text + b"\0"
-        self._write_totals(self._last_step_ns)
+        # After the text: whoever sees the count grow finds it.
+        self._totals[_EXCEPTIONS] += 1
 
     def totals(self) -> Totals:
         return _read_totals(self._map)
-
-    def _write_totals(self, last_step_ns: int) -> None:
-        stored = self._stored_totals  # in the order of TOTALS
-        stored[0] = self._step
-        stored[1] = self._crossing
-        stored[2] = self._tight
-        stored[3] = self._clamped
-        stored[4] = self._critical
-        stored[5] = self._extends
-        stored[6] = self._retracted
-        stored[7] = self._shortfalls
-        stored[8] = self._exceptions
-        stored[9] = last_step_ns
 
 
 class FlightReader:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from service.runs.model import Crash, Measures, Run, Verdict
 
+_FAILURES_SHOWN = 3
 VERDICT_STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.INCONCLUSIVE: "bold yellow"}
 
 
@@ -23,6 +24,8 @@ def print_result(console: Console, run: Run) -> None:
         console.print(Text(run.detail), soft_wrap=True)
     verdict = run.verdict or Verdict.INCONCLUSIVE
     console.print(Text.assemble("verdict  ", (verdict.value.upper(), VERDICT_STYLES[verdict])))
+    for text, count in list(run.measures.failures.items())[:_FAILURES_SHOWN]:
+        console.print(Text(f"         {count:,} requests {text}"), soft_wrap=True)
     for reason in run.reasons:
         console.print(Text(f"         {reason}"), soft_wrap=True)
     console.print(Text(f"folder   {run.folder}"), soft_wrap=True)

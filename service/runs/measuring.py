@@ -10,6 +10,8 @@ from loadgen.histogram import Counts
 from service.runs.model import Latencies, Measures, Percentiles
 from service.runs.recording import Recording
 
+_FAILURES_TOLD = 20
+
 
 def measures_of(
     recording: Recording, tally: Tally, ready_ns: int, seconds_under_load: float, restarts: int
@@ -33,6 +35,7 @@ def measures_of(
         shortfalls=totals.shortfalls,
         load_restarts=restarts,
         surplus={str(surplus): steps for surplus, steps in sorted(recording.surplus.items())},
+        failures=dict(tally.failures.most_common(_FAILURES_TOLD)),
         requests={outcome.value: count for outcome, count in sorted(tally.outcomes.items())},
         latencies=_latencies(tally),
         seconds_under_load=seconds_under_load,

@@ -84,6 +84,9 @@ class Measures(Shape):
     )
     surplus: dict[str, int] = Field(default_factory=dict, description="Crossing steps by free pages minus need.")
     requests: dict[str, int] = Field(default_factory=dict, description="Requests by outcome; only `done` is success.")
+    failures: dict[str, int] = Field(
+        default_factory=dict, description="What was said of requests that failed, by how often; the most frequent."
+    )
     latencies: Latencies | None = Field(default=None, description="Latencies of requests that ended well.")
     crashes: int = Field(default=0, description="Crashes of the engine.")
     seconds_under_load: float = Field(default=0.0, description="Seconds from the first request to the last.")

@@ -22,6 +22,9 @@ from service.plugin.settings import Profile
 from service.runs.faults import Fault, faults_of
 from service.runs.spec import RunSpec
 
+# SGLang wants prompt and answer together to leave this much of the context free, and cuts answers that do not.
+_CONTEXT_KEPT_BACK = 2
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -123,7 +126,7 @@ def _context(
     spec: RunSpec, scenario: type[Scenario[Any]], options: NoOptions, pool: Pool, facts: ModelFacts
 ) -> list[Fault]:
     longest = scenario.longest_request(pool, options)
-    if facts.context_length is None or longest <= facts.context_length:
+    if facts.context_length is None or longest <= facts.context_length - _CONTEXT_KEPT_BACK:
         return []
     message = (
         f"{scenario.name} sends requests of up to {longest} tokens on {pool.pages} pages of {pool.page_size}, "
