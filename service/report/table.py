@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from service.report.hints import hints, restarts_text
 from service.runs.model import Crash, Measures, Run, Verdict
 
 _FAILURES_SHOWN = 3
@@ -28,6 +29,10 @@ def print_result(console: Console, run: Run) -> None:
         console.print(Text(f"         {count:,} requests {text}"), soft_wrap=True)
     for reason in run.reasons:
         console.print(Text(f"         {reason}"), soft_wrap=True)
+    if restarts := restarts_text(run.measures):
+        console.print(Text(f"         {restarts}"), soft_wrap=True)
+    for hint in hints(run):
+        console.print(Text(f"hint     {hint}", style="yellow"), soft_wrap=True)
     console.print(Text(f"folder   {run.folder}"), soft_wrap=True)
     console.print(Text(f"         {', '.join(_files(run))}"), soft_wrap=True)
 
@@ -73,7 +78,7 @@ def _rows(measures: Measures) -> Iterator[tuple[str, str, str]]:
     yield "closest miss", _closest(measures), "free pages over or under the need"
     yield "retracted", f"{measures.retracted:,}", "requests"
     if measures.load_restarts:
-        yield "load began anew", f"{measures.load_restarts:,}", "times; why stands in plan.jsonl"
+        yield "load restarts", f"{measures.load_restarts:,}", "in plan.jsonl"
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(measures.requests.items()))
     yield "requests", f"{sum(measures.requests.values()):,}", outcomes
     if (first := measures.ready_to_first_critical_seconds) is not None:

@@ -82,6 +82,9 @@ class Measures(Shape):
     load_restarts: int = Field(
         default=0, description="Times that the load began anew: its queue ran dry, or the engine did the unforeseen."
     )
+    restart_reasons: dict[str, int] = Field(
+        default_factory=dict, description="Why the load began anew, by how often it did for that reason."
+    )
     surplus: dict[str, int] = Field(default_factory=dict, description="Crossing steps by free pages minus need.")
     requests: dict[str, int] = Field(default_factory=dict, description="Requests by outcome; only `done` is success.")
     failures: dict[str, int] = Field(
