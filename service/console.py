@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from pathlib import Path
 
+import anyio
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
@@ -17,12 +18,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from service.engine.command import LOG_FILE
 from service.report.table import crash_text, describe
 from service.runs.duration import format_duration
 from service.runs.events import EventType, RunEvent
 from service.runs.model import Crash, Measures, Progress, Run, RunStatus
 
 LINE_EVERY_SECONDS = 5.0
+LAUNCHING_LINE_EVERY_SECONDS = 10.0
+_TICK_SECONDS = 1.0
 
 _STATUS_TEXT = {
     RunStatus.CREATED: "waiting",
@@ -45,10 +49,19 @@ async def watch(console: Console, events: AsyncIterator[RunEvent]) -> Run:
     """Show a run until it ends, and give it back."""
     view = _Panel(console) if console.is_terminal else _Lines(console)
     with view.live or nullcontext():
-        async for event in events:
-            view.show(event)
-            run = event.run
+        async with anyio.create_task_group() as group:
+            group.start_soon(_tick, view)
+            async for event in events:
+                view.show(event)
+                run = event.run
+            group.cancel_scope.cancel()
     return run
+
+
+async def _tick(view: _Panel | _Lines) -> None:
+    while True:
+        await anyio.sleep(_TICK_SECONDS)
+        view.tick()
 
 
 class _Lines:
@@ -60,8 +73,12 @@ class _Lines:
         self._console = console
         self._said = ""
         self._next_line = 0.0
+        self._next_launching_line = 0.0
+        self._launch = _Launch()
 
     def show(self, event: RunEvent) -> None:
+        if self._launch.begins_with(event.run):
+            self._next_launching_line = time.monotonic() + LAUNCHING_LINE_EVERY_SECONDS
         if isinstance(event.detail, Crash):
             self._console.print(crash_text(event.detail), soft_wrap=True)
         elif isinstance(event.detail, Progress):
@@ -72,19 +89,57 @@ class _Lines:
             self._said = said
             self._console.print(Text(said), soft_wrap=True)
 
+    def tick(self) -> None:
+        """A line now and then while the engine boots, which looks like a hang otherwise."""
+        if (text := self._launch.text()) and time.monotonic() >= self._next_launching_line:
+            self._next_launching_line = time.monotonic() + LAUNCHING_LINE_EVERY_SECONDS
+            self._console.print(Text(text), soft_wrap=True)
+
 
 class _Panel:
-    """A panel that is drawn again with each event."""
+    """A panel that is drawn again with each event, and each second while the engine boots."""
 
     def __init__(self, console: Console) -> None:
+        self._run: Run | None = None
         self._progress: Progress | None = None
+        self._launch = _Launch()
         self.live: Live | None = Live(console=console, refresh_per_second=4, transient=True)
 
     def show(self, event: RunEvent) -> None:
+        self._run = event.run
+        self._launch.begins_with(event.run)
         if isinstance(event.detail, Progress):
             self._progress = event.detail
-        if self.live is not None:
-            self.live.update(panel(event.run, self._progress))
+        self.tick()
+
+    def tick(self) -> None:
+        if self.live is not None and self._run is not None:
+            self.live.update(panel(self._run, self._progress, self._launch.text()))
+
+
+class _Launch:
+    """For how long the engine has been booting."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._since: float | None = None
+
+    def begins_with(self, run: Run) -> bool:
+        """Take note of a run's status; True when its engine begins to boot."""
+        booting, known = run.status is RunStatus.LAUNCHING, self._since is not None
+        if booting != known:
+            self._since = time.monotonic() if booting else None
+        self._folder = run.folder
+        return booting and not known
+
+    def text(self) -> str:
+        """A sentence for whoever waits; empty when the engine is not booting."""
+        if self._since is None:
+            return ""
+        return (
+            f"launching the engine, {time.monotonic() - self._since:.0f} s "
+            f"(a boot takes up to a minute or two; {LOG_FILE} in {self._folder})"
+        )
 
 
 def status_line(run: Run) -> str:
@@ -100,11 +155,15 @@ def progress_line(progress: Progress) -> str:
     )
 
 
-def panel(run: Run, progress: Progress | None) -> Panel:
-    """How the run stands, in a panel."""
+def panel(run: Run, progress: Progress | None, launching: str = "") -> Panel:
+    """How the run stands, in a panel.
+
+    Args:
+        launching: shown in place of the status while the engine boots.
+    """
     title = escape(describe(run))
     if progress is None:
-        return Panel(Text(_status_text(run)), title=title, title_align="left")
+        return Panel(Text(launching or _status_text(run)), title=title, title_align="left")
     measures = progress.measures
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")

@@ -6,6 +6,7 @@ import io
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
 import pytest
 from rich.console import Console
 
@@ -59,6 +60,24 @@ async def test_a_terminal_gets_a_panel() -> None:
     run = await watch(Console(file=stream, force_terminal=True, width=100), events())
     assert run.status is RunStatus.FINISHED
     assert "pool 31/32 pages used, 1 free" in stream.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+async def test_a_boot_shows_for_how_long_it_has_lasted_though_nothing_happens(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.console._TICK_SECONDS", 0.01)
+    monkeypatch.setattr("service.console.LAUNCHING_LINE_EVERY_SECONDS", 0.02)
+
+    async def booting() -> AsyncIterator[RunEvent]:
+        launching = RUN.model_copy(update={"status": RunStatus.LAUNCHING})
+        yield RunEvent(1, EventType.STATUS, NOW, launching)
+        await anyio.sleep(0.5)
+        yield RunEvent(2, EventType.FINISHED, NOW, RUN.model_copy(update={"status": RunStatus.FINISHED}))
+
+    stream = io.StringIO()
+    await watch(Console(file=stream, force_terminal=terminal, width=200), booting())
+    assert "launching the engine, 0 s (a boot takes up to a minute or two; engine.log in /nowhere)" in stream.getvalue()
 
 
 def test_a_line_tells_pool_steps_crashes_and_time_left() -> None:
