@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from service.home import Home
 from service.metrics import ControllerMetrics
 from service.report.json_report import write_report
+from service.runs.device_turn import DeviceTurn
 from service.runs.executor import Executor
 from service.runs.manager import RunManager
 from service.store.memory import MemoryRunStore
@@ -25,7 +26,8 @@ def build_controller(home: Home | None = None, executor: Executor | None = None)
     """A controller that keeps its files below `home`, and carries runs out on real engines unless told otherwise."""
     home = home or Home.default()
     metrics = ControllerMetrics()
-    manager = RunManager(MemoryRunStore(), executor or _supervisor(home), home.runs, write_report, [metrics.observe])
+    turn = DeviceTurn(executor or _supervisor(home), home.device_lock)
+    manager = RunManager(MemoryRunStore(), turn, home.runs, write_report, [metrics.observe])
     return Controller(home, manager, metrics)
 
 

@@ -49,6 +49,11 @@ class Home:
         """One folder a run, when no other place was asked for."""
         return self.root / "runs"
 
+    @property
+    def device_lock(self) -> Path:
+        """The lock of whichever process carries a run out."""
+        return self.root / "device.lock"
+
     def ensure(self) -> Home:
         """Create the folders that are missing.
 

@@ -15,7 +15,7 @@ class RunObserver(Protocol):
     """Whom an executor tells what happens, as it happens."""
 
     async def status(self, status: RunStatus, detail: str | None = None) -> None:
-        """The run is launching, running or draining. Its end is told by the result alone."""
+        """The run waits (created), is launching, running or draining. Its end is told by the result alone."""
 
     async def engine(self, engine: EngineInfo) -> None:
         """Which engine it is; told once that is known, again if it becomes better known."""

@@ -19,7 +19,7 @@ from service.runs.model import Run, RunStatus
 _STOPPED = frozenset({RunStatus.CANCELLED, RunStatus.INTERRUPTED})
 
 NEXT: dict[RunStatus, frozenset[RunStatus]] = {
-    RunStatus.CREATED: _STOPPED | {RunStatus.LAUNCHING, RunStatus.FAILED_TO_START},
+    RunStatus.CREATED: _STOPPED | {RunStatus.CREATED, RunStatus.LAUNCHING, RunStatus.FAILED_TO_START},
     RunStatus.LAUNCHING: _STOPPED | {RunStatus.RUNNING, RunStatus.FAILED_TO_START},
     RunStatus.RUNNING: _STOPPED | {RunStatus.LAUNCHING, RunStatus.DRAINING, RunStatus.FINISHED},
     RunStatus.DRAINING: _STOPPED | {RunStatus.FINISHED},
@@ -28,7 +28,7 @@ NEXT: dict[RunStatus, frozenset[RunStatus]] = {
     RunStatus.CANCELLED: frozenset(),
     RunStatus.INTERRUPTED: frozenset(),
 }
-"""The statuses that may follow each status."""
+"""The statuses that may follow each status; a run that waits may say anew for what."""
 
 
 class InvalidTransition(RuntimeError):
