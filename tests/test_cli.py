@@ -83,6 +83,18 @@ def test_the_exit_code_tells_how_a_run_ended(
     assert report(tmp_path)["status"] == ("failed_to_start" if code == 4 else "finished")
 
 
+def test_a_folder_that_holds_an_earlier_run_is_refused_and_left_as_it_is(
+    executor: FakeExecutor, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").touch()
+    assert run("soak", "--out", str(tmp_path)).exit_code == 0, "what is no run's may stand there"
+    before = report(tmp_path)
+    result = run("soak", "--out", str(tmp_path))
+    assert result.exit_code == 2
+    assert f"out = '{tmp_path}': report.json, spec.yaml of an earlier run there; choose another" in result.output
+    assert (report(tmp_path), len(executor.executed)) == (before, 1)
+
+
 def test_flags_and_file_make_one_spec_and_flags_win(executor: FakeExecutor, tmp_path: Path) -> None:
     file = tmp_path / "spec.yaml"
     file.write_text("engine: {pool_pages: 64, args: [--tp, 1]}\nload:\nthresholds: [critical_share >= 50%]\n")

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from service.report.hints import hints, restarts_text
+from service.runs.folder import files_of_a_run
 from service.runs.model import Crash, Measures, Run, Verdict
 
 _FAILURES_SHOWN = 3
@@ -34,7 +35,7 @@ def print_result(console: Console, run: Run) -> None:
     for hint in hints(run):
         console.print(Text(f"hint     {hint}", style="yellow"), soft_wrap=True)
     console.print(Text(f"folder   {run.folder}"), soft_wrap=True)
-    console.print(Text(f"         {', '.join(_files(run))}"), soft_wrap=True)
+    console.print(Text(f"         {', '.join(files_of_a_run(run.folder))}"), soft_wrap=True)
 
 
 def result_table(measures: Measures) -> Table:
@@ -103,10 +104,3 @@ def _closest(measures: Measures) -> str:
     parts = [f"{over} over"] if over is not None else []
     parts += [f"{under} under"] if under is not None else []
     return ", ".join(parts) or "none"
-
-
-def _files(run: Run) -> list[str]:
-    try:
-        return sorted(entry.name for entry in run.folder.iterdir() if not entry.name.startswith("."))
-    except OSError:
-        return []

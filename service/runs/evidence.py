@@ -14,13 +14,11 @@ from service.engine.crash import Classification, Evidence, classify
 from service.engine.death import EngineDeath
 from service.engine.process import EngineProcess
 from service.plugin.recorder import DecodeStep
-from service.runs.folder import write_atomically
+from service.runs.folder import PLAN_FILE, STEPS_FILE, write_atomically
 from service.runs.model import Crash
 from service.runs.recording import Recording, wall_time
 from service.runs.watch import Alarm, Sign
 
-STEPS_FILE = "steps.jsonl"
-PLAN_FILE = "plan.jsonl"
 _STEPS_KEPT = 1000
 _WAVES_KEPT = 2000
 _LOG_LINES = 2000

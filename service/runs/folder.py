@@ -7,15 +7,29 @@ import secrets
 from datetime import datetime
 from pathlib import Path
 
+from service.engine.command import DEVICE_LOG_FOLDER, FLIGHT_FILE, LOG_FILE
 from service.runs.spec import RunSpec, dump_yaml
 
 SPEC_FILE = "spec.yaml"
 REPORT_FILE = "report.json"
+STEPS_FILE = "steps.jsonl"
+PLAN_FILE = "plan.jsonl"
+OVERLAY_FOLDER = "overlay"
+
+_NAMES = (
+    *(REPORT_FILE, SPEC_FILE, LOG_FILE, FLIGHT_FILE, PLAN_FILE, STEPS_FILE),
+    *(DEVICE_LOG_FOLDER, OVERLAY_FOLDER),
+)
 
 
 def new_run_id(at: datetime) -> str:
     """An id that sorts by time and is not met twice, such as `20261130-031522-3f9a2c`."""
     return f"{at:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def files_of_a_run(folder: Path) -> list[str]:
+    """Names of the files and folders of a run that are there; whatever else is there is left out."""
+    return [name for name in _NAMES if (folder / name).exists()]
 
 
 def prepare_folder(folder: Path, spec: RunSpec) -> None:

@@ -20,6 +20,7 @@ def printed(width: int = 100) -> tuple[Console, io.StringIO]:
 
 def test_a_result_tells_verdict_reason_crash_and_where_the_files_are(tmp_path: Path) -> None:
     (tmp_path / "report.json").touch()
+    (tmp_path / "notes.txt").touch()
     (tmp_path / ".report.json.1.partial").touch()
     console, stream = printed(width=60)
     print_result(console, crashed(tmp_path))
