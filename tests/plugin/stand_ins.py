@@ -44,6 +44,9 @@ class CpuTensor(list[int]):
     def tolist(self) -> list[int]:
         return list(self)
 
+    def numel(self) -> int:
+        return len(self)
+
 
 class DeviceTensor:
     """A tensor that is on the device: whoever looks into it would wait for the device."""

@@ -25,7 +25,7 @@ class AllocatorStandIn:
     def __init__(self, free: int, staged: int = 0) -> None:
         self.page_size = PAGE
         self.size = 32 * PAGE
-        self.free_pages = list(range(free))
+        self.free_pages = CpuTensor(range(free))
         self.staged = staged
 
     def available_size(self) -> int:
