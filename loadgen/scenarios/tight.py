@@ -17,6 +17,11 @@ The load gets there in two moves:
 From then on the load is corrected by what the probe sees: a surplus that stays for a whole round is held by the next
 successor; when the server does what was not foreseen, the queue ran dry, or too few steps were tight for long, the
 carousel is emptied and started anew.
+
+Releases such as 0.5.18 do not foresee, with overlap scheduling, that a request ends: it lingers in the batch for a step
+more, and its pages come back a step late. The fixed point is then a pair of steps, two pages free before the first and
+one before the second, so that every second step is critical. Filling leaves two pages, and no seat has fewer, or the
+next in the queue would be admitted into what is free.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ from ..pages import Pool, crossing_once, pages_for
 from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Restart, Scenario, ServerTraits, Wave
 from .carousel import Carousel, OutOfStep, Ticket
 
-MIN_PAGE_SIZE = 16
+MIN_PAGE_SIZE = 32
 MIN_POOL_PAGES = 7
 _LONGEST_PROMPT_TOKENS = 8192
 _FIRST_LEAD_STEPS = 24
@@ -67,6 +72,9 @@ class Tight(Scenario[TightOptions]):
     def __init__(self, server: ServerTraits, options: TightOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self._leads = deque(possible_leads(server.pool))
+        # Where requests linger, every second step has a page to spare: see the module's last paragraph.
+        self._spare = 2 if server.overlap and server.lingers else 1
+        self._fewest_tight = _FEWEST_TIGHT / self._spare
         self._patience = _FIRST_PATIENCE_STEPS
         self._queue = options.queue
         self._elapsed = 0.0
@@ -119,8 +127,10 @@ class Tight(Scenario[TightOptions]):
     def _begin(self) -> None:
         pool = self.server.pool
         self._phase = _Phase.OPENING
-        self._carousel = Carousel(pool.page_size, longest_prompt_pages(pool), self.server.overlap)
-        self._seats = choose_seats(pool, lead=self._leads[0])
+        self._carousel = Carousel(pool.page_size, longest_prompt_pages(pool), self.server.overlap, self.server.lingers)
+        self._seats = choose_seats(pool, self._leads[0], least_pages=self._spare)
+        if self.server.lingers:
+            self._seats = min(self._seats, max(3, (pool.pages - 1) // 3))
         self._held = 0
         self._free = pool.pages
         self._now = 0
@@ -137,19 +147,19 @@ class Tight(Scenario[TightOptions]):
         try:
             self._carousel.follow(step)
         except OutOfStep as reason:
-            self._restart(str(reason))
+            self._restart(reason.cause, str(reason))
             return
         if self._phase is _Phase.TURNING:
             self._tight.append(0 < step.need == step.free)
             if step.need > 0:
                 self._surplus.append(step.free - step.need)
 
-    def _restart(self, reason: str, longest_queue: int = _USUAL_QUEUE) -> None:
+    def _restart(self, cause: str, reason: str, longest_queue: int = _USUAL_QUEUE) -> None:
         if self._phase is _Phase.TURNING and self._queue < longest_queue:
             # Whatever was seen, it may have come from successors that were late.
             self._queue = min(2 * self._queue, longest_queue)
             reason += f"; {self._queue} requests are kept waiting from now on"
-        self.restarts.append(Restart(self._elapsed, reason))
+        self.restarts.append(Restart(self._elapsed, cause, reason))
         self._phase = _Phase.EMPTYING
 
     def _plan(self) -> list[Ticket]:
@@ -169,12 +179,13 @@ class Tight(Scenario[TightOptions]):
         # What is sent now has to be in the server's queue when the first seat is free.
         if not crossings or min(crossings) < self._now + max(self._round_trip(), _FEWEST_STEPS_AHEAD):
             self._leads.rotate(-1)
-            self._restart(f"the first crossing came too early; it comes after {self._leads[0]} steps from now on")
+            cause = "the first crossing came too early"
+            self._restart(cause, f"{cause}; it comes after {self._leads[0]} steps from now on")
             return []
-        if self._free > 1:
+        if self._free > self._spare:
             self._filled_at = self._now
             at_step = min(max(crossings) + _FILL_MARGIN_STEPS - self._now, self.server.pool.page_size)
-            return [Ticket(min(self._free - 1, longest_prompt_pages(self.server.pool)), at_step)]
+            return [Ticket(min(self._free - self._spare, longest_prompt_pages(self.server.pool)), at_step)]
         self._phase = _Phase.TURNING
         self._seats = len(self._carousel.riders)
         self._held = sum(rider.pages for rider in self._carousel.riders)
@@ -188,11 +199,13 @@ class Tight(Scenario[TightOptions]):
 
     def _turn(self) -> list[Ticket]:
         if not self._carousel.queue and len(self._carousel.riders) < self._seats:
-            self._restart("the server's queue ran dry", _LONGEST_QUEUE)
+            cause = "the server's queue ran dry"
+            self._restart(cause, cause, _LONGEST_QUEUE)
             return []
-        if len(self._tight) == self._patience and sum(self._tight) < _FEWEST_TIGHT * self._patience:
+        if len(self._tight) == self._patience and sum(self._tight) < self._fewest_tight * self._patience:
             # Some states repeat themselves without a surplus that stays. If starting anew is no help, do it less often.
-            self._restart(f"of the last {self._patience} decode steps only {sum(self._tight)} were tight")
+            cause = "too few decode steps were tight"
+            self._restart(cause, f"{cause}: {sum(self._tight)} of the last {self._patience}")
             self._patience *= 2
             return []
         self._correct()
@@ -240,19 +253,23 @@ def fill_pages(pool: Pool, seats: int) -> int:
     return pool.pages - seats * seat_pages(pool, seats) - 1
 
 
-def choose_seats(pool: Pool, lead: int) -> int:
+def choose_seats(pool: Pool, lead: int, least_pages: int = 1) -> int:
     """As many seats as can be without a prompt too long for one prefill; else those with the shortest prompt.
 
     At most half the pool's pages, one for each and one that admission charges more, and half a page's decode steps, or
     what the lead leaves of a page, so that each seat has a step of its own in which to cross.
+
+    Args:
+        lead: decode steps before the first crossing.
+        least_pages: pages that a seat has at least, where the pool is large enough for that.
     """
-    most = min((pool.pages - 1) // 2, pool.page_size // 2, pool.page_size - lead)
-    allowed = range(_FEWEST_SEATS, most + 1)
+    most = min((pool.pages - 1) // (least_pages + 1), pool.page_size // 2, pool.page_size - lead)
+    allowed = range(_FEWEST_SEATS, max(most, _FEWEST_SEATS) + 1)
     fitting = [n for n in allowed if fill_pages(pool, n) * pool.page_size <= _LONGEST_PROMPT_TOKENS]
     return max(fitting) if fitting else min(allowed, key=lambda n: fill_pages(pool, n))
 
 
 def longest_prompt_pages(pool: Pool) -> int:
     """Pages of the longest prompt that the scenario can come to send on this pool."""
-    choices = {choose_seats(pool, lead) for lead in possible_leads(pool)}
+    choices = {choose_seats(pool, lead, spare) for lead in possible_leads(pool) for spare in (1, 2)}
     return max(max(seat_pages(pool, seats), fill_pages(pool, seats)) for seats in choices)

@@ -51,10 +51,12 @@ class Ready:
     """A serving engine.
 
     Attributes:
-        ready_ns: CLOCK_MONOTONIC, nanoseconds, when the first completion came back: the recorder's clock.
+        ready_ns: CLOCK_MONOTONIC, nanoseconds, when all this was known: the recorder's clock.
         scheduler_pid: the process in which the allocator runs; None when it could not be found (no probe).
         pool_pages: pages in the pool, as the allocator has them, or as the server tells when there is no probe.
         pool_tokens: the server's own `max_total_num_tokens`.
+        lingers: whether a request takes part in one decode step more than it has use for, see
+            `loadgen.scenarios.ServerTraits`; False when there is no probe to tell.
     """
 
     ready_ns: int
@@ -63,6 +65,7 @@ class Ready:
     page_size: int
     pool_pages: int | None
     pool_tokens: int | None
+    lingers: bool = False
 
 
 async def wait_ready(
@@ -80,8 +83,7 @@ async def wait_ready(
         with anyio.move_on_after(deadline_seconds):
             await waiting.until_ours()
             await waiting.until_completion()
-            ready_ns = time.monotonic_ns()
-            return await waiting.ready(ready_ns)
+            return await waiting.ready()
         raise EngineNotReady(f"not ready within {deadline_seconds:g} s: {waiting.state}", process.log_tail())
 
 
@@ -117,7 +119,7 @@ class _Waiting:
             self.state = f"the server answers, a completion does not come back: {problem}"
             await anyio.sleep(_POLL_SECONDS)
 
-    async def ready(self, ready_ns: int) -> Ready:
+    async def ready(self) -> Ready:
         """What is known of the engine now that it serves."""
         info = await self._server_info()
         workers = self._process.workers()
@@ -125,20 +127,32 @@ class _Waiting:
         pool_tokens = info.get("max_total_num_tokens")
         page_size = self._plan.page_size
         pool_pages = pool_tokens // page_size if isinstance(pool_tokens, int) else None
+        lingers = False
         if self._plan.probe:
             identity = self._recording()
+            lingers = await self._lingers()
             scheduler_pid = identity.pid
             page_size, pool_pages = identity.page_size, identity.pool_pages
             workers[scheduler_pid] = "scheduler"
         self._process.watch(workers)
         return Ready(
-            ready_ns=ready_ns,
+            ready_ns=time.monotonic_ns(),
             scheduler_pid=scheduler_pid,
             sglang_version=info.get("version"),
             page_size=page_size,
             pool_pages=pool_pages,
             pool_tokens=pool_tokens,
+            lingers=lingers,
         )
+
+    async def _lingers(self) -> bool:
+        """Whether the one request that runs takes part in more decode steps than it has tokens to come from them."""
+        reader = FlightReader(self._plan.flight)
+        before = reader.totals().decode_steps
+        problem = await self._complete()
+        steps = reader.totals().decode_steps - before
+        reader.close()
+        return problem is None and steps > _NEW_TOKENS - 1
 
     def _check_alive(self) -> None:
         death = self._process.death()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 
 from loadgen.driver import Tally
 from loadgen.histogram import Counts
+from loadgen.scenarios import Restart
 from service.runs.model import Latencies, Measures, Percentiles
 from service.runs.recording import Recording
 
@@ -14,13 +16,13 @@ _FAILURES_TOLD = 20
 
 
 def measures_of(
-    recording: Recording, tally: Tally, ready_ns: int, seconds_under_load: float, restarts: int
+    recording: Recording, tally: Tally, ready_ns: int, seconds_under_load: float, restarts: Sequence[Restart]
 ) -> Measures:
     """A run's measures so far.
 
     Args:
         ready_ns: when the engine was ready, by the recorder's clock.
-        restarts: times that the scenario began anew.
+        restarts: when and why the scenario began anew.
     """
     totals = recording.totals()
     first_critical_ns = recording.first_critical_ns
@@ -33,7 +35,8 @@ def measures_of(
         extends=totals.extends,
         retracted=totals.retracted,
         shortfalls=totals.shortfalls,
-        load_restarts=restarts,
+        load_restarts=len(restarts),
+        restart_reasons=dict(Counter(restart.cause for restart in restarts)),
         surplus={str(surplus): steps for surplus, steps in sorted(recording.surplus.items())},
         failures=dict(tally.failures.most_common(_FAILURES_TOLD)),
         requests={outcome.value: count for outcome, count in sorted(tally.outcomes.items())},

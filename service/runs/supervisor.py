@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timezone
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import anyio
 import anyio.to_thread
@@ -12,7 +12,7 @@ import anyio.to_thread
 from loadgen.client import GenerateClient, GenerateRequest, Sampling
 from loadgen.driver import Driver, PromptMaker, Tally
 from loadgen.outcomes import Outcome
-from loadgen.scenarios import ServerTraits
+from loadgen.scenarios import Scenario, ServerTraits
 from service.engine.command import LaunchPlan, plan_launch
 from service.engine.overlay import write_overlay
 from service.engine.ports import free_port
@@ -67,8 +67,7 @@ class _Attempt:
         self._seed = run.spec.load.seed or 0
         self._plan = self._plan_launch()
         self._engine = self._describe_engine()
-        server = ServerTraits(prepared.pool, overlap=_OVERLAP_OFF not in self._plan.argv)
-        self._scenario = prepared.scenario(server, prepared.options, self._seed)
+        self._scenario: Scenario[Any] | None = None
         self._waves = SentWaves()
         self._recording: Recording | None = None
         self._ready: Ready | None = None
@@ -145,7 +144,10 @@ class _Attempt:
         facts = self._prepared.facts
         client = GenerateClient(self._plan.url, sampling=Sampling(never=facts.end_tokens))
         prompts = PromptMaker(self._seed, range(facts.vocabulary))
-        driver = self._driver = Driver(self._scenario, client, self._recording, prompts, self._waves.add)
+        overlap = _OVERLAP_OFF not in self._plan.argv
+        server = ServerTraits(self._prepared.pool, overlap=overlap, lingers=ready.lingers)
+        scenario = self._scenario = self._prepared.scenario(server, self._prepared.options, self._seed)
+        driver = self._driver = Driver(scenario, client, self._recording, prompts, self._waves.add)
         watch = Watch(process, self._recording, lambda: driver.open_requests, self._spec.engine.hang_seconds)
         self._load_began = time.monotonic()
         kills_before = oom_kills()
@@ -153,7 +155,7 @@ class _Attempt:
         try:
             await self._observer.status(RunStatus.RUNNING)
             alarm = await self._drive(driver, watch)
-            self._load_ended = time.monotonic()
+            self._end_measuring()
             await self._observer.status(RunStatus.DRAINING)
             if alarm is None and not self._cancelled.is_set():
                 alarm = await self._survival(client, watch)
@@ -161,15 +163,20 @@ class _Attempt:
                 await self._let_it_speak(process)
                 await process.stop(0)
         finally:
-            self._recording.take()
-            # What the engine does from here on, on its way out, is not the load's.
-            self._measured = self._measures()
-            self._waves.write(self._run.folder, self._scenario.restarts)
+            self._end_measuring()
+            self._waves.write(self._run.folder, scenario.restarts)
             await client.aclose()
         await self._observer.progress(self._progress(RunStatus.DRAINING))
         if alarm is not None:
             self._crash = describe_crash(alarm, process, self._recording, ready.ready_ns, oom_kills() - kills_before)
             await self._observer.crash(self._crash)
+
+    def _end_measuring(self) -> None:
+        """The load has ended; what the engine does from here on, with what was left of it, is not the load's."""
+        if self._measured is None and self._recording is not None:
+            self._load_ended = time.monotonic()
+            self._recording.take()
+            self._measured = self._measures()
 
     async def _drive(self, driver: Driver, watch: Watch) -> Alarm | None:
         """Make load until its time is over, the run is cancelled or the engine is gone, which is what is returned."""
@@ -239,7 +246,7 @@ class _Attempt:
             self._driver.tally if self._driver is not None else Tally(),
             self._ready.ready_ns,
             self._seconds_under_load(),
-            len(self._scenario.restarts),
+            self._scenario.restarts if self._scenario is not None else (),
         )
 
     def _seconds_under_load(self) -> float:

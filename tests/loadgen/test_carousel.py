@@ -42,8 +42,8 @@ def test_each_request_crosses_in_the_step_that_the_carousel_foresaw(
     assert took_place == foreseen[: len(took_place)]
 
 
-def step(number: int, batch_size: int, need: int, retracted: int = 0) -> DecodeStep:
-    return DecodeStep(number, 0, batch_size, need, 9, 0, 0, retracted, Outcome.RETURNED)
+def step(number: int, batch_size: int, need: int, retracted: int = 0, extends: int = 0) -> DecodeStep:
+    return DecodeStep(number, 0, batch_size, need, 9, 0, extends, retracted, Outcome.RETURNED)
 
 
 def carousel(*tickets: Ticket, overlap: bool = True) -> Carousel:
@@ -63,9 +63,9 @@ def test_requests_join_in_the_order_in_which_they_were_sent() -> None:
 @pytest.mark.parametrize(
     ("seen", "reason"),
     [
-        (step(1, 3, 0), "3 requests joined in step 1, 2 were waiting"),
-        (step(1, 2, 2), "step 1 needed 2 pages, expected 1"),
-        (step(1, 2, 1, retracted=4), "4 requests were retracted before step 1"),
+        (step(1, 3, 0), "other requests joined than were due: 3 in step 1, when 2 waited"),
+        (step(1, 2, 2), "other pages were needed than foreseen: 2 in step 1, foreseen were 1"),
+        (step(1, 2, 1, retracted=4), "requests were retracted: 4 before step 1"),
     ],
 )
 def test_what_was_not_foreseen_is_told(seen: DecodeStep, reason: str) -> None:
@@ -76,8 +76,27 @@ def test_what_was_not_foreseen_is_told(seen: DecodeStep, reason: str) -> None:
 def test_a_row_that_leaves_early_is_not_foreseen() -> None:
     made = carousel(Ticket(1, 5), Ticket(1, 6))
     made.follow(step(1, 2, 0))
-    with pytest.raises(OutOfStep, match="-1 requests joined in step 2, 0 were waiting"):
+    with pytest.raises(OutOfStep, match="-1 in step 2, when 0 waited"):
         made.follow(step(2, 1, 0))
+
+
+def test_a_request_that_lingers_is_known_again_in_the_step_after_its_last() -> None:
+    made = Carousel(128, 8, overlap=True, lingers=True)
+    made.board([Ticket(2, 3), Ticket(2, 4)])
+    for number, rows, need in [(1, 2, 0), (2, 2, 0), (3, 2, 1), (4, 2, 1), (5, 1, 0)]:
+        made.follow(step(number, rows, need))
+    assert made.riders == []
+
+
+def test_a_request_does_not_linger_through_a_prefill() -> None:
+    """The prefill's turn of the loop is enough for SGLang to see that it has ended."""
+    made = Carousel(128, 8, overlap=True, lingers=True)
+    made.board([Ticket(2, 3), Ticket(2, 9), Ticket(2, 9)])
+    made.follow(step(1, 2, 0))
+    made.follow(step(2, 2, 0))
+    made.follow(step(3, 2, 1))
+    made.follow(step(4, 2, 0, extends=1))
+    assert [rider.last_step for rider in made.riders] == [9, 12]
 
 
 def test_successors_leave_no_step_without_a_crossing() -> None:

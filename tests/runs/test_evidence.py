@@ -48,7 +48,7 @@ def test_the_plan_has_what_was_sent_and_when_the_load_began_anew(tmp_path: Path)
     waves = SentWaves()
     waves.add(0.00004, Wave((Shape(105, 25), Shape(104, 26))))
     waves.add(1.5, Wave((Shape(9, 3),)))
-    waves.write(tmp_path, [Restart(0.75, "the server's queue ran dry")])
+    waves.write(tmp_path, [Restart(0.75, "the server's queue ran dry", "the server's queue ran dry")])
     assert lines(tmp_path / "plan.jsonl") == [
         {
             "elapsed_seconds": 0.0,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from loadgen.driver import Tally
 from loadgen.outcomes import Completion, Outcome
+from loadgen.scenarios import Restart
 from service.plugin.recorder import FlightRecorder
 from service.runs.measuring import histograms_of, measures_of, percentiles
 from service.runs.model import Measures
@@ -29,9 +30,12 @@ def recording(writer: FlightRecorder, tmp_path: Path) -> Recording:
     return Recording(tmp_path / "flight.bin")
 
 
+RESTARTS = [Restart(0.1, "dry", "dry: 1"), Restart(0.2, "early", "early: 2"), Restart(0.3, "dry", "dry: 3")]
+
+
 def measured(recording: Recording, tally: Tally, ready_ns: int = 0) -> Measures:
     recording.take()
-    return measures_of(recording, tally, ready_ns=ready_ns, seconds_under_load=2.5, restarts=3)
+    return measures_of(recording, tally, ready_ns=ready_ns, seconds_under_load=2.5, restarts=RESTARTS)
 
 
 def test_steps_are_those_of_the_recorder(recording: Recording, writer: FlightRecorder) -> None:
@@ -43,6 +47,7 @@ def test_steps_are_those_of_the_recorder(recording: Recording, writer: FlightRec
     assert (seen.decode_steps, seen.crossing_steps, seen.tight_steps) == (5, 4, 3)
     assert (seen.clamped_steps, seen.critical_steps, seen.tight_not_critical_steps) == (3, 2, 1)
     assert (seen.extends, seen.retracted, seen.load_restarts) == (1, 2, 3)
+    assert seen.restart_reasons == {"dry": 2, "early": 1}
     assert (seen.critical_share, seen.tight_share) == (0.4, 0.6)
     assert (seen.surplus, seen.closest_over, seen.closest_under) == ({"0": 3, "1": 1}, 1, None)
     assert seen.seconds_under_load == 2.5
