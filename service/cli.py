@@ -35,11 +35,32 @@ _VERDICT = "Verdict"
 _OUTPUT = "Spec and output"
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command(epilog=_EPILOG)
 def soak(
     file: Annotated[
-        Path | None,
-        typer.Option("--file", "-f", help="Run spec in YAML or JSON; flags go before it.", rich_help_panel=_OUTPUT),
+        list[Path] | None,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="PATH",
+            help="Run spec in YAML or JSON, one at most; flags override it.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run.", rich_help_panel=_OUTPUT)] = None,
     out: Annotated[
@@ -73,7 +94,10 @@ def soak(
         int | None, typer.Option(min=2, help="Tokens a page. Default: 128.", rich_help_panel=_ENGINE)
     ] = None,
     pool_pages: Annotated[
-        int | None, typer.Option(min=2, help="Pages in the pool. Default: 32.", rich_help_panel=_ENGINE)
+        int | None,
+        typer.Option(
+            min=2, help="Pages in the pool, all of which the load takes. Default: 32.", rich_help_panel=_ENGINE
+        ),
     ] = None,
     port: Annotated[
         int | None,
@@ -137,6 +161,8 @@ def soak(
 
     if engine_args and not engine_args[0].startswith("-"):
         raise typer.BadParameter(f"unexpected {engine_args[0]!r}; SGLang arguments come after `--` and start with `-`")
+    if len(file or []) > 1:
+        raise typer.BadParameter("only one spec file can be given", param_hint="'--file' / '-f'")
     flags: dict[tuple[str, ...], Any] = {
         ("name",): name,
         ("engine", "name"): engine,
@@ -152,7 +178,7 @@ def soak(
     bounds = [*(threshold or []), *([f"critical_steps >= {min_critical}"] if min_critical else [])]
     try:
         flags |= {("load", "options", key): value for key, value in map(parse_option, option or [])}
-        data = apply_flags(load_yaml(file) if file else None, flags)
+        data = apply_flags(load_yaml(file[0]) if file else None, flags)
         data = extend(data, ("engine", "args"), [*(engine_arg or []), *(engine_args or [])])
         data = extend(data, ("thresholds",), bounds)
         spec = parse_spec(data)

@@ -79,7 +79,7 @@ def parse_option(text: str) -> tuple[str, Any]:
             return key, yaml.safe_load(value)
     except yaml.YAMLError:
         pass
-    raise InvalidSpec([Fault(field="load.options", value=text, message="write KEY=VALUE, as in waves=3")])
+    raise InvalidSpec([Fault(field="load.options", value=text, message="write KEY=VALUE, as in queue=64")])
 
 
 async def soak(controller: Controller, spec: RunSpec, out: Path | None, console: Console, errors: Console) -> int:

@@ -131,7 +131,8 @@ def test_the_last_of_two_thresholds_on_critical_steps_does_not_hide_the_first(
         (["--threshold", "crashes < many"], "is no threshold"),
         (["--threshold", "critical_steps >= 0"], "lower bound above 0"),
         (["--option", "waves"], "KEY=VALUE"),
-        (["-f", "/nowhere/spec.yaml"], "cannot be read"),
+        (["-f", "/nowhere/spec.yaml"], "file = '/nowhere/spec.yaml': there is no such file"),
+        (["-f", "a.yaml", "-f", "b.yaml"], "only one spec file"),
         (["tight"], "unexpected 'tight'"),
         (["--colour", "red"], "No such option"),
         (["--seed", "-1"], "--seed"),
@@ -187,6 +188,10 @@ def test_scenarios_are_listed() -> None:
     result = run("scenarios")
     assert result.exit_code == 0
     assert "tight" in result.output and "steady" in result.output
+
+
+def test_the_version_is_told_both_ways() -> None:
+    assert run("--version").output == run("version").output != ""
 
 
 def test_help_needs_neither_the_api_nor_the_engines() -> None:

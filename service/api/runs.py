@@ -23,6 +23,7 @@ from service.runs.spec import RunSpec
 KEEP_ALIVE_SECONDS = 15
 MAX_LISTED = 1000
 _LONGEST_EVENT_ID = 20
+_DEFAULT_SPEC = RunSpec()
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
@@ -48,8 +49,8 @@ def view(run: Run) -> RunView:
 
 
 @router.post("", status_code=201, responses={422: {"model": ErrorBody}, 503: {"model": ErrorBody}})
-async def create_run(spec: RunSpec, manager: ManagerDependency, response: Response) -> RunView:
-    """Check a spec and put a run of it at the end of the queue."""
+async def create_run(manager: ManagerDependency, response: Response, spec: RunSpec = _DEFAULT_SPEC) -> RunView:
+    """Check a spec and put a run of it at the end of the queue. No body is the default spec, as `{}` is."""
     created = view(await manager.submit(spec))
     response.headers["Location"] = created.links["self"]
     return created

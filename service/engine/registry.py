@@ -25,6 +25,7 @@ __all__ = ["DEFAULT_RELEASE", "Engine", "EngineError", "EngineNotFound", "Engine
 
 DEFAULT_RELEASE = "0.5.23"
 SYSTEM_ENGINE = "system"
+_RELEASE_PATTERN = r"\d+(\.\d+)+\S*"
 
 
 class EngineRegistry:
@@ -58,7 +59,11 @@ class EngineRegistry:
         known = {engine.name: engine for engine in self.list()}
         if name not in known:
             names = ", ".join(known) or "none yet; `lastpage engine install` or `lastpage engine add` makes one"
-            raise EngineNotFound(f"engine: {name!r} is not known. Known engines: {names}")
+            if re.fullmatch(_RELEASE_PATTERN, name):
+                raise EngineNotFound(
+                    f"{name!r} is not installed; `lastpage engine install {name}` does that. Known engines: {names}"
+                )
+            raise EngineNotFound(f"{name!r} is not known. Known engines: {names}")
         return known[name]
 
     def add(self, name: str, python: Path, *, version: str | None = None) -> Engine:
@@ -69,13 +74,13 @@ class EngineRegistry:
             EngineNotFound: there is no interpreter at that path.
         """
         if not re.fullmatch(NAME_PATTERN, name):
-            raise EngineNameRefused(f"name: {name!r} is not allowed; use letters, digits, '.', '_', '+' and '-'")
+            raise EngineNameRefused(f"{name!r} is not allowed; use letters, digits, '.', '_', '+' and '-'")
         if any(engine.name == name and engine.origin == "installed" for engine in self.list()):
-            raise EngineNameRefused(f"name: {name!r} is an installed release; choose another name")
+            raise EngineNameRefused(f"{name!r} is an installed release; choose another name")
         # Not resolved: a virtual environment's interpreter is a link, and following it leaves the environment.
         python = Path(os.path.abspath(python.expanduser()))  # noqa: PTH100
         if not (python.is_file() and os.access(python, os.X_OK)):
-            raise EngineNotFound(f"python: {str(python)!r} is not an executable file; give the path of an interpreter")
+            raise EngineNotFound(f"{str(python)!r} is not an executable file; give the path of an interpreter")
         return self.record(Engine(name=name, python=python, origin="added", version=version))
 
     def record(self, engine: Engine) -> Engine:
@@ -97,7 +102,7 @@ class EngineRegistry:
         engine = self.get(name)
         sharing = [other.name for other in self.list() if other.base == name]
         if sharing:
-            raise EngineInUse(f"engine: {name!r} is what {', '.join(sharing)} is built on; remove that first")
+            raise EngineInUse(f"{name!r} is what {', '.join(sharing)} is built on; remove that first")
         self._path(name).unlink(missing_ok=True)
         if engine.origin == "installed" and engine.folder.parent == self._home.environments:
             shutil.rmtree(engine.folder, ignore_errors=True)
@@ -114,7 +119,7 @@ class EngineRegistry:
         engine = self.ascend() or self.newest_installed() or self._only_one()
         if engine is None:
             raise EngineNotFound(
-                f"engine: none is installed. `lastpage engine install {DEFAULT_RELEASE}` builds one for the CPU "
+                f"none is installed. `lastpage engine install {DEFAULT_RELEASE}` builds one for the CPU "
                 "rehearsal; `lastpage engine add NAME --python PATH` registers an Ascend image's own"
             )
         return engine

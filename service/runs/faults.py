@@ -8,6 +8,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+_LISTS = {"thresholds": "[critical_share >= 80%]", "args": "[--tp, 2]"}
+
 
 class Fault(BaseModel):
     """One thing in a spec that cannot work."""
@@ -39,12 +41,24 @@ def fault_of(
     location: Sequence[int | str], detail: Mapping[str, Any], model: type[BaseModel], prefix: str = ""
 ) -> Fault:
     """The fault that pydantic tells in one of its `errors()`, at a location in `model`."""
-    message = str(detail["msg"]).removeprefix("Value error, ")
+    message = _message(location, detail)
     if detail["type"] == "extra_forbidden":
         known = _fields_beside(model, location)
         message = f"unknown field; allowed: {', '.join(known)}" if known else "unknown field; none is allowed here"
     path = ".".join(map(str, (*([prefix] if prefix else []), *location)))
     return Fault(field=_text(path), value=_json_value(detail.get("input")), message=_text(message))
+
+
+def _message(location: Sequence[int | str], detail: Mapping[str, Any]) -> str:
+    """What pydantic says, in the words of a spec file rather than of Python."""
+    kind, value = detail["type"], detail.get("input")
+    if kind in ("list_type", "tuple_type"):
+        return f"not a list; write one, as in {_LISTS.get(str(location[-1]) if location else '', '[first, second]')}"
+    if kind in ("dict_type", "model_type", "model_attributes_type"):
+        return "not a mapping; write keys with values, as in {key: value}"
+    if kind == "string_type":
+        return "not a text; put it in quotes" if isinstance(value, (int, float)) else "not a text"
+    return str(detail["msg"]).removeprefix("Value error, ").replace("Input should be ", "must be ")
 
 
 def _fields_beside(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:

@@ -123,9 +123,14 @@ def load_yaml(path: Path) -> Any:
         InvalidSpec: it cannot be read, is not YAML, or has a key twice.
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidSpec([Fault(field="", value=str(path), message=f"cannot be read as YAML: {error}")]) from error
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_SpecLoader)
+    except FileNotFoundError as error:
+        raise InvalidSpec([Fault(field="file", value=str(path), message="there is no such file")]) from error
+    except OSError as error:
+        message = f"cannot be read: {error.strerror or error}"
+        raise InvalidSpec([Fault(field="file", value=str(path), message=message)]) from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidSpec([Fault(field="file", value=str(path), message=f"not YAML: {error}")]) from error
 
 
 def dump_yaml(spec: RunSpec) -> str:
@@ -136,8 +141,14 @@ def dump_yaml(spec: RunSpec) -> str:
     return readable if yaml.safe_load(readable) == values else yaml.safe_dump(values, sort_keys=False)
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """PyYAML takes the last of two equal keys in silence."""
+class _SpecLoader(yaml.SafeLoader):
+    """Where PyYAML takes the last of two equal keys in silence, and `90:00` for a number to the base of 60."""
+
+    def construct_number(self, node: yaml.ScalarNode) -> Any:
+        if ":" in node.value:
+            return node.value
+        is_integer = node.tag == "tag:yaml.org,2002:int"
+        return self.construct_yaml_int(node) if is_integer else self.construct_yaml_float(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Any] = set()
@@ -150,3 +161,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
             if isinstance(key, Hashable):
                 seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+_SpecLoader.add_constructor("tag:yaml.org,2002:int", _SpecLoader.construct_number)
+_SpecLoader.add_constructor("tag:yaml.org,2002:float", _SpecLoader.construct_number)

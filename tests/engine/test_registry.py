@@ -47,6 +47,8 @@ def test_unknown_engine_is_refused_with_those_that_are_known(registry: EngineReg
     registry.add("mine", Path(sys.executable))
     with pytest.raises(EngineNotFound, match=r"'other' is not known\. Known engines: mine"):
         registry.get("other")
+    with pytest.raises(EngineNotFound, match=r"not installed; `lastpage engine install 0\.5\.18` does that"):
+        registry.get("0.5.18")
 
 
 def test_without_any_engine_the_error_says_how_to_get_one(registry: EngineRegistry) -> None:

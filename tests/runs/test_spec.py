@@ -40,6 +40,28 @@ def test_every_fault_is_told_at_once_with_its_field_and_value() -> None:
     assert "1h30m" in found["load.duration"].message
 
 
+@pytest.mark.parametrize(
+    ("data", "field", "message"),
+    [
+        ({"thresholds": "critical_share >= 80%"}, "thresholds", "not a list; write one, as in [critical_share >= 80%]"),
+        ({"engine": {"args": "--tp 2"}}, "engine.args", "not a list; write one, as in [--tp, 2]"),
+        ({"name": 0.5}, "name", "not a text; put it in quotes"),
+        ({"engine": 3}, "engine", "not a mapping; write keys with values, as in {key: value}"),
+        ({"thresholds": ["x"]}, "thresholds", "'x' is no threshold; write MEASURE"),
+    ],
+)
+def test_faults_speak_of_the_spec_and_not_of_python(data: Any, field: str, message: str) -> None:
+    assert faults(data)[field].message.startswith(message)
+
+
+def test_minutes_and_seconds_with_a_colon_are_not_taken_for_a_number(tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text("load: {duration: 90:00, seed: 0x10}")
+    data = load_yaml(file)
+    assert data == {"load": {"duration": "90:00", "seed": 16}}
+    assert "not a duration" in faults(data)["load.duration"].message
+
+
 def test_an_unknown_field_is_told_with_the_allowed_ones() -> None:
     assert "allowed: name, allocator, model" in faults({"engine": {"pagesize": 1}})["engine.pagesize"].message
     assert "allowed: name, labels, engine, load" in faults({"duration": 1})["duration"].message
@@ -57,7 +79,17 @@ def test_a_duration_that_cannot_be_is_refused(duration: Any) -> None:
 
 @pytest.mark.parametrize(
     ("written", "seconds"),
-    [(60, 60), ("60", 60), ("60s", 60), ("5m", 300), ("1h30m", 5400), ("1.5h", 5400), ("1 d", 86400), ("500ms", 0.5)],
+    [
+        (60, 60),
+        ("60", 60),
+        ("60s", 60),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("1.5h", 5400),
+        ("1 d", 86400),
+        ("500ms", 0.5),
+        ("10min", 600),
+    ],
 )
 def test_durations_are_read_as_people_write_them(written: Any, seconds: float) -> None:
     assert parse_spec({"load": {"duration": written}}).load.duration == seconds
@@ -126,7 +158,7 @@ def test_a_spec_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidSpec):
         load_yaml(file)
-    with pytest.raises(InvalidSpec, match="No such file"):
+    with pytest.raises(InvalidSpec, match="there is no such file"):
         load_yaml(tmp_path / "none.yaml")
     with pytest.raises(InvalidSpec):
         load_yaml(tmp_path)
