@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from service.home import Home
 from service.metrics import ControllerMetrics
@@ -27,7 +28,7 @@ def build_controller(home: Home | None = None, executor: Executor | None = None)
     home = home or Home.default()
     metrics = ControllerMetrics()
     turn = DeviceTurn(executor or _supervisor(home), home.device_lock)
-    manager = RunManager(MemoryRunStore(), turn, home.runs, write_report, [metrics.observe])
+    manager = RunManager(MemoryRunStore(), turn, home.runs, partial(write_report, spare=home.runs), [metrics.observe])
     return Controller(home, manager, metrics)
 
 

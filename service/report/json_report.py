@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from service.runs.folder import REPORT_FILE, write_atomically
@@ -42,13 +43,25 @@ def build_report(run: Run) -> dict[str, Any]:
     }
 
 
-def write_report(run: Run) -> None:
+def write_report(run: Run, spare: Path | None = None) -> None:
     """Write `report.json` into the run's folder, atomically.
 
+    Args:
+        spare: a folder below which it is written, in one of the run's id, when the run's own is full or gone.
+
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written there. The message says where it is instead, if anywhere.
     """
-    write_atomically(run.folder / REPORT_FILE, json.dumps(build_report(run), indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(build_report(run), indent=2, ensure_ascii=False) + "\n"
+    try:
+        write_atomically(run.folder / REPORT_FILE, text)
+    except OSError as error:
+        if spare is None or spare / run.id == run.folder:
+            raise
+        elsewhere = spare / run.id / REPORT_FILE
+        elsewhere.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(elsewhere, text)
+        raise OSError(f"{error}; it is in {elsewhere} instead") from error
 
 
 def lastpage_version() -> str:

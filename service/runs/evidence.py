@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from loadgen.scenarios import Restart, Wave
 from service.engine.command import FLIGHT_FILE, LOG_FILE
-from service.engine.crash import Classification, Evidence, classify
+from service.engine.crash import Classification, CrashKind, Evidence, classify
 from service.engine.death import EngineDeath
 from service.engine.process import EngineProcess
 from service.plugin.recorder import DecodeStep
@@ -19,7 +20,7 @@ from service.runs.model import Crash
 from service.runs.recording import Recording, wall_time
 from service.runs.watch import Alarm, Sign
 
-_STEPS_KEPT = 1000
+STEPS_KEPT = 1000
 _WAVES_KEPT = 2000
 _LOG_LINES = 2000
 
@@ -81,17 +82,11 @@ def write_steps(folder: Path, steps: Iterable[DecodeStep]) -> None:
 def describe_crash(
     alarm: Alarm, process: EngineProcess, recording: Recording | None, ready_ns: int, oom_kills: int
 ) -> Crash:
-    """Classify a crash, and write down what the recorder knows of it. Called when the engine is stopped.
-
-    Raises:
-        OSError: the evidence cannot be written.
-    """
-    folder = process.plan.folder
-    steps = recording.last(_STEPS_KEPT) if recording is not None else []
+    """Classify a crash, and name the files that show it. Called when the engine is stopped."""
+    steps = recording.last(STEPS_KEPT) if recording is not None else []
     classification = _classify(alarm, process, recording, steps, oom_kills)
     evidence = {"log": LOG_FILE, "plan": PLAN_FILE}
     if recording is not None:
-        write_steps(folder, steps)
         evidence |= {"flight": FLIGHT_FILE, "steps": STEPS_FILE}
     last = steps[-1] if steps else None
     return Crash(
@@ -103,6 +98,11 @@ def describe_crash(
         noticed_after_seconds=(alarm.noticed_ns - alarm.since_ns) / 1e9,
         evidence=evidence,
     )
+
+
+def unkillable(reason: str) -> Crash:
+    """The crash of an engine whose processes outlive SIGKILL, as they do when they are stuck in a device's driver."""
+    return Crash(kind=CrashKind.HANG, reason=reason, at=datetime.now(timezone.utc), evidence={"log": LOG_FILE})
 
 
 def _classify(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import datetime, timezone
 from typing import Any, NoReturn
@@ -19,7 +20,7 @@ from service.engine.ports import free_port
 from service.engine.process import EngineNotStarted, EngineProcess, EngineSurvived
 from service.engine.readiness import EngineNotReady, Ready, wait_ready
 from service.home import Home
-from service.runs.evidence import SentWaves, describe_crash
+from service.runs.evidence import STEPS_KEPT, SentWaves, describe_crash, unkillable, write_steps
 from service.runs.executor import RunObserver
 from service.runs.faults import Fault
 from service.runs.kernel_log import oom_kills
@@ -77,6 +78,7 @@ class _Attempt:
         self._load_ended: float | None = None
         self._measured: Measures | None = None
         self._crash: Crash | None = None
+        self._notes: list[str] = []
 
     async def carry_out(self) -> RunResult:
         await self._observer.status(RunStatus.LAUNCHING)
@@ -90,10 +92,12 @@ class _Attempt:
         except (EngineNotStarted, EngineNotReady) as error:
             return self._result(RunStatus.FAILED_TO_START, str(error))
         except EngineSurvived as error:
-            return self._result(RunStatus.FINISHED, str(error))
+            # It outlives SIGKILL: whatever else was measured, this is no engine that survived the load.
+            self._crash = self._crash or unkillable(str(error))
+            self._notes.append(str(error))
         if self._crash is None and self._cancelled.is_set():
-            return self._result(RunStatus.CANCELLED)
-        return self._result(RunStatus.FINISHED)
+            return self._result(RunStatus.CANCELLED, *self._notes)
+        return self._result(RunStatus.FINISHED, *self._notes)
 
     def _plan_launch(self) -> LaunchPlan:
         spec, prepared, folder = self._spec.engine, self._prepared, self._run.folder.absolute()
@@ -157,19 +161,33 @@ class _Attempt:
             alarm = await self._drive(driver, watch)
             self._end_measuring()
             await self._observer.status(RunStatus.DRAINING)
+            # It may have died in the very moment in which the load ended or the run was cancelled.
+            alarm = alarm or watch.look()
             if alarm is None and not self._cancelled.is_set():
                 alarm = await self._survival(client, watch)
             if alarm is not None:
                 await self._let_it_speak(process)
-                await process.stop(0)
+                with contextlib.suppress(EngineSurvived):  # said again when the process is left
+                    await process.stop(0)
         finally:
             self._end_measuring()
-            self._waves.write(self._run.folder, scenario.restarts)
             await client.aclose()
         await self._observer.progress(self._progress(RunStatus.DRAINING))
         if alarm is not None:
             self._crash = describe_crash(alarm, process, self._recording, ready.ready_ns, oom_kills() - kills_before)
+        self._keep_evidence(scenario)
+        if self._crash is not None:
             await self._observer.crash(self._crash)
+
+    def _keep_evidence(self, scenario: Scenario[Any]) -> None:
+        """Write what shows how it came about. A full disk must not lose what was measured, so it is only noted."""
+        folder = self._run.folder
+        try:
+            self._waves.write(folder, scenario.restarts)
+            if self._crash is not None and self._recording is not None:
+                write_steps(folder, self._recording.last(STEPS_KEPT))
+        except OSError as error:
+            self._notes.append(f"evidence could not be written: {error}")
 
     def _end_measuring(self) -> None:
         """The load has ended; what the engine does from here on, with what was left of it, is not the load's."""
@@ -197,8 +215,9 @@ class _Attempt:
 
         async def complete() -> None:
             # An idle scheduler checks its pool for leaks, and dies of one.
+            # One that refuses lives, too.
             outcome = None
-            while outcome is not Outcome.DONE:
+            while outcome not in (Outcome.DONE, Outcome.REFUSED):
                 await anyio.sleep(_IDLE_SECONDS)
                 outcome = (await client.send_together([GenerateRequest([1, 2, 3], _SURVIVAL_TOKENS)]))[0].outcome
 
@@ -254,10 +273,10 @@ class _Attempt:
             return 0.0
         return (self._load_ended or time.monotonic()) - self._load_began
 
-    def _result(self, status: RunStatus, detail: str | None = None) -> RunResult:
+    def _result(self, status: RunStatus, *notes: str) -> RunResult:
         return RunResult(
             status=status,
-            detail=detail,
+            detail="\n".join(notes) or None,
             engine=self._engine,
             ready_at=self._ready_at,
             measures=self._measured or self._measures(),

@@ -72,18 +72,19 @@ class Watch:
 
     async def _watch_processes(self) -> Alarm:
         while True:
-            alarm = self._look()
+            alarm = self.look()
             if alarm is not None:
                 return alarm
             await anyio.sleep(_POLL_SECONDS)
 
-    def _look(self) -> Alarm | None:
+    def look(self) -> Alarm | None:
+        """Whether the engine is gone, as far as its processes and its recording tell."""
         now = time.monotonic_ns()
         if self._recording is not None and self._recording.raised:
             return Alarm(Sign.EXCEPTION, now, self._recording.totals().last_step_ns)
         death = self._process.death()
         if death is not None:
-            return Alarm(Sign.DEATH, now, death.noticed_ns, death)
+            return Alarm(Sign.DEATH, time.monotonic_ns(), death.noticed_ns, death)
         if self._recording is None:
             return None
         totals = self._recording.totals()

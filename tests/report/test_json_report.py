@@ -63,6 +63,14 @@ def test_a_run_whose_engine_never_was_known_has_a_report_of_the_same_form() -> N
     assert report.keys() == build_report(crashed(Path("/nowhere"))).keys()
 
 
+def test_a_report_goes_elsewhere_when_the_runs_folder_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="instead") as told:
+        write_report(crashed(tmp_path / "gone"), spare=tmp_path / "runs")
+    elsewhere = tmp_path / "runs" / "r" / "report.json"
+    assert json.loads(elsewhere.read_text())["verdict"] == "fail"
+    assert str(elsewhere) in str(told.value)
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

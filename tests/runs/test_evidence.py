@@ -15,7 +15,7 @@ from loadgen.scenarios import Restart, Wave
 from service.engine.crash import CrashKind
 from service.engine.death import EngineDeath
 from service.plugin.recorder import Outcome
-from service.runs.evidence import SentWaves, describe_crash
+from service.runs.evidence import STEPS_KEPT, SentWaves, describe_crash, unkillable, write_steps
 from service.runs.recording import Recording
 from service.runs.watch import Alarm, Sign
 
@@ -95,6 +95,7 @@ def test_a_crash_in_the_allocator_is_told_by_its_exception_and_its_step(tmp_path
         "flight": "flight.bin",
         "steps": "steps.jsonl",
     }
+    write_steps(tmp_path, recording.last(STEPS_KEPT))
     steps = lines(tmp_path / "steps.jsonl")
     assert [step["step"] for step in steps] == list(range(502, 1502))
     last = {name: value for name, value in steps[-1].items() if name != "at_ns"}
@@ -138,8 +139,16 @@ def test_the_devices_own_log_is_read_too(tmp_path: Path) -> None:
     assert describe_crash(died(code=1), engine(tmp_path), None, 0, 0).kind is not CrashKind.AICORE_ERROR
 
 
-def test_evidence_that_cannot_be_written_is_no_silence(tmp_path: Path) -> None:
+def test_a_crash_is_known_where_nothing_can_be_written(tmp_path: Path) -> None:
     record(tmp_path / "flight.bin")
     recording = Recording(tmp_path / "flight.bin")
+    assert describe_crash(died(signal=9), engine(tmp_path / "gone"), recording, 0, 0).kind is CrashKind.KILLED
+
+
+def test_evidence_that_cannot_be_written_is_no_silence(tmp_path: Path) -> None:
     with pytest.raises(OSError):
-        describe_crash(died(signal=9), engine(tmp_path / "gone"), recording, 0, 0)
+        write_steps(tmp_path / "gone", [])
+
+
+def test_an_engine_that_outlives_sigkill_is_a_crash() -> None:
+    assert "pids 7" in unkillable("still running after SIGKILL: pids 7").reason

@@ -112,7 +112,7 @@ def test_an_option_that_the_scenario_does_not_take_is_refused(
 @pytest.mark.parametrize(
     ("engine", "load", "field", "value", "message"),
     [
-        ({"page_size": 8}, {}, "engine.page_size", 8, "tight needs at least 16"),
+        ({"page_size": 8}, {}, "engine.page_size", 8, "tight needs at least 32"),
         ({"pool_pages": 6}, {}, "engine.pool_pages", 6, "tight needs at least 7"),
         ({"pool_pages": 2}, {"scenario": "steady"}, "engine.pool_pages", 2, "use a larger pool, or shorter lengths"),
     ],
