@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+from loadgen.outcomes import Outcome
 
 DEFAULT_MIN_CRITICAL = 100
 DEFAULT_THRESHOLDS = ("crashes == 0", "failed_requests == 0", f"critical_steps >= {DEFAULT_MIN_CRITICAL}")
@@ -34,7 +37,11 @@ _OTHER_MEASURES = frozenset(
     }
 )
 MEASURES = _EDGE_MEASURES | _OTHER_MEASURES
-_DOTTED = re.compile(r"requests\.[a-z_]+|latencies\.(ttft|e2e)_ms\.(p50|p90|p99|max)")
+_OUTCOMES = "|".join(outcome.value for outcome in Outcome)
+_DOTTED = re.compile(rf"requests\.({_OUTCOMES})|latencies\.(ttft|e2e)_ms\.(p50|p90|p99|max)")
+
+_BADNESS = frozenset({"crashes", "failed_requests"})
+"""Measures of what went wrong: whatever else is asked for, a run with enough of it has to fail."""
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
@@ -44,7 +51,9 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
-_EXPRESSION = re.compile(r"\s*([a-z0-9_.]+)\s*(==|!=|>=|<=|>|<)\s*(-?\d+(?:\.\d+)?)\s*(%?)\s*")
+_LONGEST = 100
+_NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
+_EXPRESSION = re.compile(rf"\s*([a-z0-9_.]+)\s*(==|!=|>=|<=|>|<)\s*({_NUMBER})\s*(%?)\s*")
 
 
 class InvalidThreshold(ValueError):
@@ -66,6 +75,11 @@ class Threshold:
         Raises:
             InvalidThreshold: what is wrong and what is allowed.
         """
+        if len(text) > _LONGEST:
+            raise InvalidThreshold(
+                f"a threshold has at most {_LONGEST} characters, as in 'critical_steps >= {DEFAULT_MIN_CRITICAL}'; "
+                f"this one has {len(text)}"
+            )
         match = _EXPRESSION.fullmatch(text)
         if match is None:
             raise InvalidThreshold(
@@ -75,13 +89,17 @@ class Threshold:
         measure, comparison, number, percent = match.groups()
         if measure not in MEASURES and not _DOTTED.fullmatch(measure):
             raise InvalidThreshold(
-                f"unknown measure {measure!r} in {text!r}; allowed: {', '.join(sorted(MEASURES))}, requests.OUTCOME, "
-                "latencies.{ttft,e2e}_ms.{p50,p90,p99,max}"
+                f"unknown measure {measure!r} in {text!r}; allowed: {', '.join(sorted(MEASURES))}, "
+                f"requests.{{{_OUTCOMES.replace('|', ',')}}}, latencies.{{ttft,e2e}}_ms.{{p50,p90,p99,max}}"
             )
-        return cls(measure, comparison, float(number) / (100 if percent else 1))
+        bound = float(number) / (100 if percent else 1)
+        if not math.isfinite(bound):
+            raise InvalidThreshold(f"the bound of {text!r} is no finite number")
+        return cls(measure, comparison, bound)
 
     def __str__(self) -> str:
-        return f"{self.measure} {self.comparison} {self.bound:.12g}"
+        """The expression, from which `parse` makes the very same threshold."""
+        return f"{self.measure} {self.comparison} {repr(self.bound).removesuffix('.0')}"
 
     @property
     def is_edge(self) -> bool:
@@ -93,6 +111,11 @@ class Threshold:
         """Whether a run that never exhausted the pool breaks it."""
         return self.measure in _PROOF_MEASURES and not self.holds(0)
 
+    @property
+    def bounds_badness(self) -> bool:
+        """Whether it is about something that went wrong, and some amount of that breaks it, none does not."""
+        return self.measure in _BADNESS and self.holds(0) and not self.holds(math.inf)
+
     def holds(self, value: float) -> bool:
         return _COMPARISONS[self.comparison](value, self.bound)
 
@@ -101,9 +124,16 @@ def effective_thresholds(texts: Iterable[str]) -> list[Threshold]:
     """The thresholds of a run: those given, and the default ones on measures that none of those is about.
 
     Raises:
-        InvalidThreshold: one cannot be read, or together they would let a run pass that never exhausted the pool.
+        InvalidThreshold: one cannot be read, one would turn a default off without another bound, or together they would
+            let a run pass that never exhausted the pool.
     """
     given = [Threshold.parse(text) for text in texts]
+    for threshold in given:
+        if threshold.measure in _BADNESS and not threshold.bounds_badness:
+            raise InvalidThreshold(
+                f"'{threshold}' would let any number of {threshold.measure} pass; "
+                f"allowed: {threshold.measure} == 0, {threshold.measure} <= N, {threshold.measure} < N"
+            )
     measures = {threshold.measure for threshold in given}
     defaults = [Threshold.parse(text) for text in DEFAULT_THRESHOLDS]
     thresholds = [threshold for threshold in defaults if threshold.measure not in measures] + given
