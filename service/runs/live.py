@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 
@@ -10,16 +11,18 @@ import anyio.to_thread
 
 from service.runs.events import EventLog, EventType, RunEvent
 from service.runs.lifecycle import advance
-from service.runs.model import Crash, EngineInfo, Measures, Progress, Run, RunResult, RunStatus
+from service.runs.model import Crash, EngineInfo, Measures, Progress, Run, RunResult, RunStatus, Verdict
 from service.runs.thresholds import Threshold
-from service.runs.verdict import judge
+from service.runs.verdict import Judgement, judge
 from service.store.base import RunStore
+
+_logger = logging.getLogger(__name__)
 
 Listener = Callable[[RunEvent], None]
 """Called with each event after it was announced. It must not block or raise."""
 
 ReportWriter = Callable[[Run], None]
-"""Called, in a thread, with a run that ends, before its end is announced. It may raise OSError."""
+"""Called, in a thread, with a run that ends, before its end is announced. What it raises is told in the run."""
 
 
 def utc_now() -> datetime:
@@ -80,11 +83,20 @@ class LiveRun:
             await self._keep(run, EventType.FINISHED)
             self.ended.set()
 
+    def abandon(self, result: RunResult) -> None:
+        """End the run where `end` failed: neither reported nor stored, but nobody waits for it any longer."""
+        if not self.run.status.ended:
+            told = {"status": RunStatus.INTERRUPTED, "detail": result.detail, "verdict": Verdict.INCONCLUSIVE}
+            self.run = self.run.model_copy(update={**told, "finished_at": utc_now()})
+            self.log.append(EventType.FINISHED, utc_now(), self.run)
+        self.ended.set()
+
     async def _reported(self, run: Run) -> Run:
         """The run, told in its detail when its report could not be written: what was measured is kept all the same."""
         try:
             await anyio.to_thread.run_sync(self._write_report, run)
-        except OSError as error:
+        except Exception as error:
+            _logger.exception("run %s: report.json could not be written", run.id)
             told = f"report.json could not be written: {error}"
             return run.model_copy(update={"detail": f"{run.detail}\n{told}" if run.detail else told})
         return run
@@ -93,8 +105,7 @@ class LiveRun:
         run = advance(self.run, result.status, utc_now(), result.detail)
         crashes = result.crashes or self.run.crashes
         measures = result.measures.model_copy(update={"crashes": len(crashes)})
-        thresholds = [Threshold.parse(text) for text in run.spec.thresholds]
-        judgement = judge(measures, thresholds, result.status)
+        judgement = self._judgement(measures, result.status)
         return run.model_copy(
             update={
                 "verdict": judgement.verdict,
@@ -106,6 +117,13 @@ class LiveRun:
             }
         )
 
+    def _judgement(self, measures: Measures, status: RunStatus) -> Judgement:
+        try:
+            return judge(measures, [Threshold.parse(text) for text in self.run.spec.thresholds], status)
+        except Exception as error:
+            _logger.exception("run %s: no verdict could be given", self.run.id)
+            return Judgement(Verdict.INCONCLUSIVE, (f"no verdict could be given: {type(error).__name__}: {error}",))
+
     def _with_measures(self, measures: Measures, crashes: tuple[Crash, ...]) -> Run:
         return self.run.model_copy(update={"measures": measures, "crashes": crashes})
 
@@ -116,4 +134,7 @@ class LiveRun:
         self.run = run
         event = self.log.append(type, utc_now(), run, detail)
         for listener in self._listeners:
-            listener(event)
+            try:
+                listener(event)
+            except Exception:
+                _logger.exception("run %s: a listener failed", run.id)

@@ -16,7 +16,6 @@ from service.runs.events import EventType, RunEvent
 from service.runs.executor import Executor
 from service.runs.faults import InvalidSpec
 from service.runs.folder import new_run_id, prepare_folder
-from service.runs.lifecycle import InvalidTransition
 from service.runs.live import Listener, LiveRun, ReportWriter, utc_now
 from service.runs.model import Run, RunResult, RunStatus
 from service.runs.spec import MAX_SEED, RunSpec
@@ -25,6 +24,7 @@ from service.store.base import RunStore
 MAX_WAITING = 100
 ENDED_LOGS_KEPT = 20
 GRACE_SECONDS = 60.0
+CUT_OFF_SECONDS = 60.0
 
 _NEVER_STARTED = RunResult(status=RunStatus.INTERRUPTED, detail="the controller stopped before its turn came")
 _CANCELLED_WAITING = RunResult(status=RunStatus.CANCELLED, detail="cancelled before its turn came")
@@ -68,6 +68,7 @@ class RunManager:
         self._listeners = listeners
         self._live: dict[str, LiveRun] = {}
         self._waiting: deque[LiveRun] = deque()
+        self._places_taken = 0  # by runs that are accepted and do not wait yet
         self._arrived: anyio.Event
         self._worker: anyio.CancelScope
         self._current: LiveRun | None = None
@@ -89,7 +90,11 @@ class RunManager:
 
     @property
     def accepting(self) -> bool:
-        return not self._stopping and len(self._waiting) < MAX_WAITING
+        return not self._stopping and not self._full
+
+    @property
+    def _full(self) -> bool:
+        return len(self._waiting) + self._places_taken >= MAX_WAITING
 
     async def submit(self, spec: RunSpec, folder: Path | None = None) -> Run:
         """Check a spec and put a run of it at the end of the queue.
@@ -105,11 +110,17 @@ class RunManager:
         if faults := await self._executor.preflight(spec):
             raise InvalidSpec(faults)
         self._check_accepting()
+        self._places_taken += 1
+        try:
+            return await self._enqueue(spec, folder)
+        finally:
+            self._places_taken -= 1
+
+    async def _enqueue(self, spec: RunSpec, folder: Path | None) -> Run:
         at = utc_now()
         run_id = new_run_id(at)
         run = Run(id=run_id, spec=_with_seed(spec), folder=folder or self._runs_folder / run_id, created_at=at)
         await anyio.to_thread.run_sync(prepare_folder, run.folder, run.spec)
-        self._check_accepting()
         live = LiveRun(run, self._store, self._write_report, self._listeners)
         with anyio.CancelScope(shield=True):
             self._live[run_id] = live
@@ -190,7 +201,8 @@ class RunManager:
         """Accept nothing more, interrupt what waits and what runs, and return when all of it has ended.
 
         Args:
-            grace_seconds: time for the running run to stop by itself, before it is cut off.
+            grace_seconds: time for the running run to stop by itself, before it is cut off. What has not ended
+                CUT_OFF_SECONDS after that is given up.
         """
         self._stopping = True
         while self._waiting:
@@ -202,12 +214,16 @@ class RunManager:
                 await current.ended.wait()
             if not current.ended.is_set():
                 self._worker.cancel()
-                await current.ended.wait()
+                with anyio.move_on_after(CUT_OFF_SECONDS):
+                    await current.ended.wait()
+            if not current.ended.is_set():
+                _logger.error("run %s did not end within %g s of being cut off", current.run.id, CUT_OFF_SECONDS)
+                current.abandon(_cut_off(current.run, "the controller stopped, and the run did not end"))
 
     def _check_accepting(self) -> None:
         if self._stopping:
             raise NotAccepting("the controller is stopping")
-        if len(self._waiting) >= MAX_WAITING:
+        if self._full:
             raise NotAccepting(f"{MAX_WAITING} runs are waiting, no more are accepted until one has ended")
 
     async def _work(self) -> None:
@@ -237,12 +253,20 @@ class RunManager:
         with anyio.CancelScope(shield=True):
             try:
                 await live.end(result)
-            except InvalidTransition as error:
-                _logger.error("%s", error)
-                await live.end(_cut_off(live.run, f"the controller failed: {error}"))
+            except Exception as error:
+                _logger.exception("run %s: it could not be ended as %s", live.run.id, result.status.value)
+                await self._break_off(live, f"the controller failed: {type(error).__name__}: {error}")
         ended = [run_id for run_id, other in self._live.items() if other.run.status.ended]
         for run_id in ended[:-ENDED_LOGS_KEPT]:
             del self._live[run_id]
+
+    async def _break_off(self, live: LiveRun, detail: str) -> None:
+        result = _cut_off(live.run, detail)
+        try:
+            await live.end(result)
+        except Exception:
+            _logger.exception("run %s: it is abandoned", live.run.id)
+            live.abandon(result)
 
 
 def _with_seed(spec: RunSpec) -> RunSpec:

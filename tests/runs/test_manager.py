@@ -14,10 +14,11 @@ import pytest
 from service.report.json_report import write_report
 from service.runs import manager as manager_module
 from service.runs.events import EventType, RunEvent
+from service.runs.executor import RunObserver
 from service.runs.faults import Fault, InvalidSpec
 from service.runs.live import ReportWriter
 from service.runs.manager import NotAccepting, RunEnded, RunManager
-from service.runs.model import Run, RunStatus, Verdict
+from service.runs.model import Run, RunResult, RunStatus, Verdict
 from service.runs.spec import RunSpec, load_yaml, parse_spec
 from service.store.base import RunNotFound
 from service.store.memory import MemoryRunStore
@@ -253,6 +254,42 @@ async def test_a_report_that_cannot_be_written_does_not_lose_the_run(tmp_path: P
     assert "No space left on device" in str(run.detail)
 
 
+async def test_a_verdict_that_cannot_be_given_ends_the_run_all_the_same(tmp_path: Path) -> None:
+    spec = SPEC.model_copy(update={"thresholds": ("no threshold",)})
+    async with managing(tmp_path, FakeExecutor()) as (manager, _):
+        run = await manager.wait((await manager.submit(spec)).id)
+        assert (run.status, run.verdict) == (RunStatus.FINISHED, Verdict.INCONCLUSIVE)
+        assert "InvalidThreshold" in run.reasons[0]
+        assert (await manager.wait((await manager.submit(SPEC)).id)).verdict is Verdict.PASS
+
+
+async def test_a_report_that_fails_in_an_unforeseen_way_does_not_lose_the_run(tmp_path: Path) -> None:
+    def fail(run: Run) -> None:
+        raise ZeroDivisionError(f"report of {run.id}")
+
+    async with managing(tmp_path, FakeExecutor(), fail) as (manager, _):
+        run = await manager.wait((await manager.submit(SPEC)).id)
+    assert run.verdict is Verdict.PASS
+    assert f"report of {run.id}" in str(run.detail)
+
+
+async def test_an_end_that_cannot_be_stored_leaves_nobody_waiting(tmp_path: Path) -> None:
+    class FullStore(MemoryRunStore):
+        async def save(self, run: Run) -> None:
+            if run.status.ended:
+                raise OSError("no room")
+            await super().save(run)
+
+    async with RunManager(FullStore(), FakeExecutor(), tmp_path, write_report).started() as manager:
+        with anyio.fail_after(10):
+            for _ in range(2):
+                created = await manager.submit(SPEC)
+                run = await manager.wait(created.id)
+                assert (run.status, run.verdict) == (RunStatus.INTERRUPTED, Verdict.INCONCLUSIVE)
+                assert "OSError: no room" in str(run.detail)
+                assert [event.type async for event in manager.events(run.id)][-1] is EventType.FINISHED
+
+
 async def test_an_earlier_report_in_the_folder_does_not_speak_for_the_run(tmp_path: Path) -> None:
     executor = FakeExecutor(hold_at=RunStatus.LAUNCHING)
     folder = tmp_path / "out"
@@ -294,6 +331,48 @@ async def test_no_more_runs_than_can_wait_are_accepted(tmp_path: Path, monkeypat
         assert not manager.accepting
         with pytest.raises(NotAccepting, match="2 runs are waiting"):
             await manager.submit(SPEC)
+
+
+async def test_of_many_submitted_at_once_only_those_that_can_wait_are_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager_module, "MAX_WAITING", 3)
+    executor = FakeExecutor(hold_at=RunStatus.RUNNING)
+    refused = []
+    async with managing(tmp_path, executor) as (manager, _):
+        await manager.submit(SPEC)
+        await executor.holding.wait()
+
+        async def submit() -> None:
+            try:
+                await manager.submit(SPEC)
+            except NotAccepting as error:
+                refused.append(error)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(20):
+                group.start_soon(submit)
+        assert (len(await manager.list()), len(refused)) == (4, 17)
+        assert len(list((tmp_path / "runs").iterdir())) == 4
+
+
+async def test_shutdown_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager_module, "CUT_OFF_SECONDS", 0.1)
+
+    class Stuck(FakeExecutor):
+        async def execute(self, run: Run, observer: RunObserver, cancelled: anyio.Event) -> RunResult:
+            self.holding.set()
+            with anyio.CancelScope(shield=True):
+                await self.release.wait()
+            return RunResult(status=RunStatus.CANCELLED)
+
+    executor = Stuck()
+    async with managing(tmp_path, executor) as (manager, _):
+        run = await manager.submit(SPEC)
+        await executor.holding.wait()
+        await manager.shutdown(grace_seconds=0.01)
+        assert "did not end" in str((await manager.wait(run.id)).detail)
+        executor.release.set()
 
 
 async def test_events_of_a_run_that_ended_long_ago_are_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
