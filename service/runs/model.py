@@ -150,7 +150,7 @@ class Crash(Shape):
     kind: CrashKind = Field(description="What kind of crash it was.")
     reason: str = Field(description="Why it is taken for that kind, in one sentence.")
     at: datetime = Field(description="When it happened, UTC.")
-    step: int | None = Field(default=None, description="The last decode step that the recorder saw.")
+    step: int | None = Field(default=None, description="The last decode step that the recorder saw, since boot.")
     seconds_after_ready: float | None = Field(default=None, description="From the engine's readiness to that step.")
     noticed_after_seconds: float | None = Field(default=None, description="From the fact to its being noticed.")
     evidence: Mapping[str, str] = Field(
@@ -166,9 +166,17 @@ class EngineInfo(Shape):
     sglang_version: str
     allocator: Allocator
     arguments: tuple[str, ...] = Field(description="The full argument list, in order.")
-    clamp: bool | None = Field(default=None, description="Whether the installed allocator has the clamp.")
+    clamp: bool | None = Field(
+        default=None, description="Whether the installed allocator class has the clamp, before any variant."
+    )
     device: str | None = Field(default=None, description="The NPU's name, where there is one.")
     address: str | None = Field(default=None, description="HOST:PORT of its HTTP server, while it runs.")
+
+    @computed_field(description="Whether the allocator that runs has the clamp.")  # type: ignore[prop-decorator]
+    @property
+    def runs_with_clamp(self) -> bool | None:
+        variants = {Allocator.PATCHED: True, Allocator.UNPATCHED: False}
+        return variants.get(self.allocator, self.clamp)
 
 
 class Progress(Shape):

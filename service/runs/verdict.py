@@ -16,7 +16,7 @@ _CUT_SHORT = {
 
 
 class Judgement(NamedTuple):
-    """A verdict, and why: broken thresholds, failures first, or what was shown when none is broken."""
+    """A verdict, and why: broken thresholds, a crash first, then other failures; what was shown when none is broken."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
@@ -34,13 +34,21 @@ def judge(measures: Measures, thresholds: Sequence[Threshold], status: RunStatus
     values = measures.model_dump()
     failures: list[str] = []
     doubts: list[str] = [_CUT_SHORT[status]] if status in _CUT_SHORT else []
-    for threshold in thresholds:
+    cut_short = " (the run was cut short)" if measures.crashes else ""
+    for threshold in sorted(thresholds, key=lambda threshold: threshold.measure != "crashes"):
         value = _look_up(values, threshold.measure)
         if value is None:
-            doubts.append(f"{threshold.measure} was not measured, expected {threshold.comparison} {threshold.bound:g}")
+            doubts.append(
+                f"{threshold.measure} was not measured, expected {threshold.comparison} {_number(threshold.bound)}"
+            )
         elif not threshold.holds(value):
-            reason = f"{threshold.measure} is {value:.6g}, expected {threshold.comparison} {threshold.bound:.12g}"
-            (doubts if threshold.is_edge else failures).append(reason)
+            reason = (
+                f"{threshold.measure} is {_number(value)}, expected {threshold.comparison} {_number(threshold.bound)}"
+            )
+            if threshold.is_edge:
+                doubts.append(reason + cut_short)
+            else:
+                failures.append(reason)
     if failures:
         return Judgement(Verdict.FAIL, (*failures, *doubts))
     if doubts:
@@ -53,6 +61,10 @@ def _shown(measures: Measures) -> str:
         f"the pool was driven exactly to exhaustion in {measures.critical_steps:,} critical steps, "
         f"{measures.critical_share:.1%} of {measures.decode_steps:,} decode steps, and no threshold was broken"
     )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value.is_integer() else f"{value:,.6g}"
 
 
 def _look_up(measures: Mapping[str, Any], dotted: str) -> float | None:

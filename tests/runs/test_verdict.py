@@ -39,7 +39,20 @@ def test_a_run_that_did_not_reach_the_edge_is_inconclusive_never_pass() -> None:
 def test_a_crash_fails_a_run_that_did_not_reach_the_edge_often_enough() -> None:
     verdict, reasons = judge(changed(critical_steps=1, crashes=1), DEFAULTS)
     assert verdict is Verdict.FAIL
-    assert reasons == ("crashes is 1, expected == 0", "critical_steps is 1, expected >= 100")
+    assert reasons == (
+        "crashes is 1, expected == 0",
+        "critical_steps is 1, expected >= 100 (the run was cut short)",
+    )
+
+
+def test_a_crash_is_the_first_reason_wherever_its_threshold_stands() -> None:
+    thresholds = effective_thresholds(["critical_steps >= 5000", "crashes <= 1"])
+    reasons = judge(changed(critical_steps=1234, crashes=2, requests={"lost": 3}), thresholds).reasons
+    assert reasons == (
+        "crashes is 2, expected <= 1",
+        "failed_requests is 3, expected == 0",
+        "critical_steps is 1,234, expected >= 5,000 (the run was cut short)",
+    )
 
 
 def test_a_request_that_ended_badly_fails_the_run_and_a_cancelled_one_does_not() -> None:
