@@ -12,14 +12,13 @@ from pathlib import Path
 import anyio
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from service.engine.command import LOG_FILE
-from service.report.table import crash_text, describe
+from service.report.table import crash_line, crash_text, describe
 from service.runs.duration import format_duration
 from service.runs.events import EventType, RunEvent
 from service.runs.model import Crash, Measures, Progress, Run, RunStatus
@@ -80,7 +79,7 @@ class _Lines:
         if self._launch.begins_with(event.run):
             self._next_launching_line = time.monotonic() + LAUNCHING_LINE_EVERY_SECONDS
         if isinstance(event.detail, Crash):
-            self._console.print(crash_text(event.detail), soft_wrap=True)
+            self._console.print(crash_line(event.detail), soft_wrap=True)
         elif isinstance(event.detail, Progress):
             if time.monotonic() >= self._next_line:
                 self._next_line = time.monotonic() + LINE_EVERY_SECONDS
@@ -151,7 +150,7 @@ def status_line(run: Run) -> str:
 def progress_line(progress: Progress) -> str:
     """How the run stands, in one line."""
     return " | ".join((_time_text(progress), _pool_text(progress), _steps_text(progress.measures))) + (
-        f" | crashes {progress.measures.crashes} | requests {_requests_text(progress.measures)}"
+        f" | crashes {progress.measures.crashes:,} | requests {_requests_text(progress.measures)}"
     )
 
 
@@ -161,9 +160,9 @@ def panel(run: Run, progress: Progress | None, launching: str = "") -> Panel:
     Args:
         launching: shown in place of the status while the engine boots.
     """
-    title = escape(describe(run))
+    heading = Text(describe(run), style="bold")  # wraps where a title would be cut
     if progress is None:
-        return Panel(Text(launching or _status_text(run)), title=title, title_align="left")
+        return _framed(heading, Text(launching or _status_text(run)))
     measures = progress.measures
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
@@ -177,8 +176,12 @@ def panel(run: Run, progress: Progress | None, launching: str = "") -> Panel:
     grid.add_row("tight", _count(measures.tight_steps, measures.tight_share))
     grid.add_row("critical", Text(_count(measures.critical_steps, measures.critical_share), style="bold cyan"))
     grid.add_row("requests", Text(_requests_text(measures)))
-    grid.add_row("crashes", Text(str(measures.crashes), style="bold red" if measures.crashes else "green"))
-    return Panel(Group(grid, *(crash_text(crash) for crash in run.crashes)), title=title, title_align="left")
+    grid.add_row("crashes", Text(f"{measures.crashes:,}", style="bold red" if measures.crashes else "green"))
+    return _framed(heading, grid, *(crash_text(crash) for crash in run.crashes))
+
+
+def _framed(*contents: RenderableType) -> Panel:
+    return Panel(Group(*contents), title="lastpage", title_align="left")
 
 
 def _status_text(run: Run) -> str:
@@ -199,15 +202,15 @@ def _time_text(progress: Progress) -> str:
 
 def _pool_text(progress: Progress) -> str:
     if progress.free_pages is None:
-        return f"pool of {progress.pool_pages} pages"
+        return f"pool of {progress.pool_pages:,} pages"
     used = progress.pool_pages - progress.free_pages
-    return f"pool {used}/{progress.pool_pages} pages used, {progress.free_pages} free"
+    return f"pool {used:,}/{progress.pool_pages:,} pages used, {progress.free_pages:,} free"
 
 
 def _steps_text(measures: Measures) -> str:
     return (
-        f"decode steps {measures.decode_steps} | crossing {measures.crossing_steps} | tight {measures.tight_steps} | "
-        f"critical {measures.critical_steps} ({measures.critical_share:.1%})"
+        f"decode steps {measures.decode_steps:,} | crossing {measures.crossing_steps:,} | "
+        f"tight {measures.tight_steps:,} | critical {measures.critical_steps:,} ({measures.critical_share:.1%})"
     )
 
 

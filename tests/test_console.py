@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from service.console import panel, progress_line, watch
+from service.report.table import describe
 from service.runs.events import EventType, RunEvent
 from service.runs.model import Crash, Progress, Run, RunStatus
 from service.runs.spec import RunSpec
@@ -53,6 +54,7 @@ async def test_without_a_terminal_there_are_plain_lines_and_not_too_many() -> No
     assert lines[1].startswith("under load: tight on fake (SGLang 0.5.23, rehearsal)")
     assert lines[2] == progress_line(PROGRESS)
     assert lines[3].startswith("crash    oob_index")
+    assert CRASH.reason not in stream.getvalue(), "the whole of it comes once, with the result"
 
 
 async def test_a_terminal_gets_a_panel() -> None:
@@ -93,6 +95,13 @@ def test_markup_in_names_is_shown_as_it_is() -> None:
     Console(file=stream, width=200).print(panel(run, PROGRESS))
     assert "[bold]x[/nonsense]" in stream.getvalue()
     assert "[/red]" in stream.getvalue()
+
+
+def test_what_runs_is_told_whole_on_a_narrow_terminal() -> None:
+    stream = io.StringIO()
+    Console(file=stream, width=60).print(panel(RUN, PROGRESS))
+    words = stream.getvalue().replace("│", " ").split()
+    assert " ".join(describe(RUN).split()) in " ".join(words)
 
 
 def test_a_panel_before_any_progress_tells_the_status() -> None:

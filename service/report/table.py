@@ -8,22 +8,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from service.engine.command import LOG_FILE
 from service.report.hints import hints, restarts_text
 from service.runs.folder import files_of_a_run
-from service.runs.model import Crash, Measures, Run, Verdict
+from service.runs.model import CANCELLED_OUTCOME, Crash, Measures, Run, Verdict
 
 _FAILURES_SHOWN = 3
+_LOG_LINES_SHOWN = 12
 VERDICT_STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.INCONCLUSIVE: "bold yellow"}
 
 
 def print_result(console: Console, run: Run) -> None:
     """The table, the verdict with its reasons, and where the files are."""
     console.print(Text(describe(run), style="bold"), soft_wrap=True)
-    console.print(result_table(run.measures))
+    if run.ready_at is not None or run.measures.decode_steps:
+        console.print(result_table(run.measures))
     for crash in run.crashes:
         console.print(crash_text(crash), soft_wrap=True)
     if run.detail:
-        console.print(Text(run.detail), soft_wrap=True)
+        console.print(Text(short_detail(run.detail)), soft_wrap=True)
     verdict = run.verdict or Verdict.INCONCLUSIVE
     console.print(Text.assemble("verdict  ", (verdict.value.upper(), VERDICT_STYLES[verdict])))
     for text, count in list(run.measures.failures.items())[:_FAILURES_SHOWN]:
@@ -36,6 +39,17 @@ def print_result(console: Console, run: Run) -> None:
         console.print(Text(f"hint     {hint}", style="yellow"), soft_wrap=True)
     console.print(Text(f"folder   {run.folder}"), soft_wrap=True)
     console.print(Text(f"         {', '.join(files_of_a_run(run.folder))}"), soft_wrap=True)
+
+
+def short_detail(detail: str) -> str:
+    """A detail without most of the log in it: of arguments that SGLang refused only what it said of them."""
+    reason, *log = detail.splitlines() or [""]
+    refused = [line for line in log if ": error: " in line]
+    if refused:
+        return f"{reason}\n{refused[-1]}\nsee {LOG_FILE}"
+    if len(log) <= _LOG_LINES_SHOWN:
+        return detail
+    return "\n".join((reason, f"the last lines of {LOG_FILE}:", *log[-_LOG_LINES_SHOWN:]))
 
 
 def result_table(measures: Measures) -> Table:
@@ -56,18 +70,22 @@ def describe(run: Run) -> str:
         where = spec.engine.name or "the default engine"
     else:
         where = f"{engine.name} (SGLang {engine.sglang_version}, {engine.profile.value})"
-    pool = f"{spec.engine.pool_pages} pages of {spec.engine.page_size}"
+    pool = f"{spec.engine.pool_pages:,} pages of {spec.engine.page_size:,}"
     return f"{spec.load.scenario} on {where}, {spec.engine.allocator.value} allocator, {pool}, seed {spec.load.seed}"
+
+
+def crash_line(crash: Crash) -> Text:
+    """A crash in one line."""
+    at = f"{crash.at:%H:%M:%S} UTC"
+    step = f", decode step {crash.step:,} since boot" if crash.step is not None else ""
+    after = f", {crash.seconds_after_ready:.2f} s after ready" if crash.seconds_after_ready is not None else ""
+    return Text(f"crash    {crash.kind.value} at {at}{step}{after}", style="red")
 
 
 def crash_text(crash: Crash) -> Text:
     """A crash, with what is left to look at."""
-    at = f"{crash.at:%H:%M:%S} UTC"
-    step = f", decode step {crash.step:,}" if crash.step is not None else ""
-    after = f", {crash.seconds_after_ready:.2f} s after ready" if crash.seconds_after_ready is not None else ""
     evidence = ", ".join(crash.evidence.values()) or "none"
-    lines = f"crash    {crash.kind.value} at {at}{step}{after}\n         {crash.reason}\n         evidence: {evidence}"
-    return Text(lines, style="red")
+    return crash_line(crash).append(f"\n         {crash.reason}\n         evidence: {evidence}")
 
 
 def _rows(measures: Measures) -> Iterator[tuple[str, str, str]]:
@@ -75,12 +93,12 @@ def _rows(measures: Measures) -> Iterator[tuple[str, str, str]]:
     yield "crossing", f"{measures.crossing_steps:,}", f"{measures.crossing_share:.1%} of decode steps"
     yield "tight", f"{measures.tight_steps:,}", f"{measures.tight_share:.1%} of decode steps"
     yield "critical", f"{measures.critical_steps:,}", f"{measures.critical_share:.1%} of decode steps"
-    yield "tight, not critical", f"{measures.tight_not_critical_steps:,}", "no row behind the last needing one"
-    yield "closest miss", _closest(measures), "free pages over or under the need"
+    yield "tight but harmless", f"{measures.tight_not_critical_steps:,}", "no row came after the last that took a page"
+    yield "nearest to tight", _nearest(measures), "pages left over (+) or short (-) in a crossing step that was not"
     yield "retracted", f"{measures.retracted:,}", "requests"
     if measures.load_restarts:
         yield "load restarts", f"{measures.load_restarts:,}", "in plan.jsonl"
-    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(measures.requests.items()))
+    outcomes = ", ".join(_outcome(outcome, count) for outcome, count in sorted(measures.requests.items()))
     yield "requests", f"{sum(measures.requests.values()):,}", outcomes
     if (first := measures.ready_to_first_critical_seconds) is not None:
         yield "first critical step", f"{first:.2f} s", "after the engine was ready"
@@ -99,8 +117,13 @@ def _rate(measures: Measures) -> str:
     return f"in {seconds:.1f} s, {measures.decode_steps / seconds:,.0f} a second" if seconds else ""
 
 
-def _closest(measures: Measures) -> str:
+def _nearest(measures: Measures) -> str:
     over, under = measures.closest_over, measures.closest_under
-    parts = [f"{over} over"] if over is not None else []
-    parts += [f"{under} under"] if under is not None else []
+    parts = [f"+{over:,}"] if over is not None else []
+    parts += [f"-{under:,}"] if under is not None else []
     return ", ".join(parts) or "none"
+
+
+def _outcome(outcome: str, count: int) -> str:
+    name = "taken back by lastpage when the load ended" if outcome == CANCELLED_OUTCOME else outcome
+    return f"{count:,} {name}"

@@ -9,7 +9,8 @@ from rich.console import Console
 
 from service.plugin.recorder import FlightReader, FlightRecorder, Outcome
 from service.report.flight_table import print_flight
-from service.report.table import print_result
+from service.report.table import print_result, short_detail
+from service.runs.model import Measures
 from tests.report.test_json_report import crashed
 
 
@@ -32,6 +33,37 @@ def test_a_result_tells_verdict_reason_crash_and_where_the_files_are(tmp_path: P
     assert "90.0% of decode steps" in text
     assert f"folder   {tmp_path}\n" in text, "a path is not broken into lines"
     assert "         report.json\n" in text
+
+
+def test_a_result_speaks_for_itself(tmp_path: Path) -> None:
+    console, stream = printed()
+    print_result(console, crashed(tmp_path))
+    text = stream.getvalue()
+    assert "3 taken back by lastpage when the load ended" in text
+    assert "+1" in text and "pages left over (+) or short (-)" in text
+    assert "decode step 17 since boot" in text
+
+
+def test_a_run_whose_engine_never_was_ready_has_no_table_of_zeros(tmp_path: Path) -> None:
+    console, stream = printed()
+    run = crashed(tmp_path).model_copy(update={"measures": Measures(), "crashes": (), "detail": "it would not"})
+    print_result(console, run)
+    assert "it would not" in stream.getvalue()
+    assert "decode steps" not in stream.getvalue()
+
+
+def test_of_arguments_that_were_refused_only_the_refusal_is_shown() -> None:
+    usage = "\n".join(f"  [--option-{number}]" for number in range(400))
+    error = "launch_server.py: error: unrecognized arguments: --no-such"
+    shown = short_detail(f"the engine ended before it was ready: exit code 2\n{usage}\n{error}\nmore")
+    assert shown == f"the engine ended before it was ready: exit code 2\n{error}\nsee engine.log"
+
+
+def test_of_a_long_log_the_end_is_shown_and_a_short_one_whole() -> None:
+    lines = [f"line {number}" for number in range(100)]
+    shown = short_detail("\n".join(["why", *lines])).splitlines()
+    assert (shown[0], shown[-1], len(shown)) == ("why", "line 99", 14)
+    assert short_detail("why\nline 1") == "why\nline 1"
 
 
 def record(path: Path) -> None:
