@@ -28,9 +28,11 @@ __all__ = ["Classification", "CrashKind", "Evidence", "classify"]
 _BATCHES_OF_A_SURVIVOR = 3
 _BATCH = re.compile(r"(?:Decode|Prefill) batch")
 _TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ -](\d\d:\d\d:\d\d)")
-_EXCEPTION = re.compile(r"(\w+) hit an exception")
+_EXCEPTION = re.compile(r"\b(\w+) hit an exception")
 _ALLOCATOR_FRAME = re.compile(r"in (alloc_decode|alloc_extend)$")
 _TRACEBACK_LINES = 60
+# What is told of a crash stands at the start of a line; what follows may be a dump of tensors, or of a whole prompt.
+_LINE_LENGTH = 2000
 _KERNEL = re.compile(r"fault kernel_name=([^\s,]+)")
 _KINDS_WITH_KERNEL = frozenset({CrashKind.OOB_INDEX, CrashKind.AICORE_ERROR, CrashKind.AICORE_TIMEOUT})
 _ABSURD_GIB = 100_000.0
@@ -100,11 +102,11 @@ class _Finding:
 
 def classify(evidence: Evidence) -> Classification:
     """Say why the engine went down; see the module's rules."""
-    lines = evidence.log.splitlines()
+    lines = [line[:_LINE_LENGTH] for line in evidence.log.splitlines()]
     logged = _foremost(_findings(lines))
     if logged is not None and logged.signature.weight is Weight.CAUSE:
         return _from_finding(logged, call=_allocator_call(lines[: logged.number]), kernel=_kernel(lines))
-    recorded = _foremost(_findings([evidence.recorder_error]))
+    recorded = _foremost(_findings([evidence.recorder_error[:_LINE_LENGTH]]))
     if recorded is not None and recorded.signature.weight is Weight.CAUSE:
         return _from_finding(recorded, call=_recorded_call(evidence))
     if evidence.hang:

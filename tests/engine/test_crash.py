@@ -224,6 +224,16 @@ def test_exception_of_another_process_is_not_called_the_schedulers() -> None:
     assert found.kind is K.UNKNOWN and found.line == "KeyError: 1"
 
 
+def test_only_the_start_of_a_long_line_is_looked_at() -> None:
+    """Patterns are matched in time that may grow faster than the line, and an engine can log a whole prompt."""
+    assert kind_of("x" * 1000 + " MemoryError") is K.HOST_OOM
+    assert kind_of("x" * 20_000 + " MemoryError") is K.UNKNOWN
+    said = classify(
+        Evidence(log="\n".join(["x" * 20_000] * 200 + ["Scheduler hit an exception: KeyError" + "y" * 9999]))
+    )
+    assert said.kind is K.SCHEDULER_EXCEPTION and len(said.line) == 2000
+
+
 def test_retraction_is_not_a_crash() -> None:
     for line in (
         "[2026-11-30 03:29:14] KV cache pool is full. Retract requests. #retracted_reqs: 1, #new_tokens_gained: 128",
