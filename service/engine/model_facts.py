@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+_LARGEST_VOCABULARY = 10_000_000
+
 
 class ModelNotUsable(ValueError):
     """The folder is not that of a model that can be served; the message says why."""
@@ -31,7 +33,8 @@ def read_model(folder: Path) -> ModelFacts:
     """Read a model's facts.
 
     Raises:
-        ModelNotUsable: there is no such folder, no config.json in it, or no vocabulary size in that.
+        ModelNotUsable: there is no such folder, no config.json in it, no vocabulary size in that, or a token id that
+            is not in the vocabulary.
     """
     if not folder.is_dir():
         raise ModelNotUsable(f"{folder} is not a folder")
@@ -42,8 +45,16 @@ def read_model(folder: Path) -> ModelFacts:
     vocabulary = text.get("vocab_size", config.get("vocab_size"))
     if not isinstance(vocabulary, int) or vocabulary < 2:
         raise ModelNotUsable(f"{folder / 'config.json'} has no vocab_size")
+    if vocabulary > _LARGEST_VOCABULARY:
+        raise ModelNotUsable(f"{folder / 'config.json'} has a vocab_size above {_LARGEST_VOCABULARY:,}")
     generation = _read(folder / "generation_config.json", required=False)
     ends = {*_ids(config.get("eos_token_id")), *_ids(text.get("eos_token_id")), *_ids(generation.get("eos_token_id"))}
+    for token in ends:
+        if not 0 <= token < vocabulary:
+            raise ModelNotUsable(
+                f"{folder} names the eos_token_id {str(token)[:40]}, which is not in the vocabulary: "
+                f"allowed are 0 to {vocabulary - 1}"
+            )
     context = text.get("max_position_embeddings")
     return ModelFacts(
         vocabulary=vocabulary,
@@ -59,6 +70,8 @@ def _read(path: Path, *, required: bool) -> dict[str, Any]:
         if required:
             raise ModelNotUsable(f"{path.parent} has no {path.name}") from None
         return {}
+    except RecursionError:
+        raise ModelNotUsable(f"{path} cannot be read: it is nested too deeply") from None
     except (OSError, ValueError) as error:
         raise ModelNotUsable(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):

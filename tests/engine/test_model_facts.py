@@ -60,6 +60,18 @@ def test_a_vocabulary_that_makes_no_prompts_is_refused(tmp_path: Path, vocabular
         read_model(model(tmp_path, {"vocab_size": vocabulary}))
 
 
+def test_a_vocabulary_that_no_model_has_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotUsable, match="above 10,000,000"):
+        read_model(model(tmp_path, {"vocab_size": 10**30}))
+
+
+@pytest.mark.parametrize("token", [512, -1, 10**30])
+def test_an_end_token_outside_the_vocabulary_is_named(tmp_path: Path, token: int) -> None:
+    """SGLang would fail at each request that is to leave it out."""
+    with pytest.raises(ModelNotUsable, match=f"eos_token_id {token}.*allowed are 0 to 511"):
+        read_model(model(tmp_path, {"vocab_size": 512}, {"eos_token_id": [511, token]}))
+
+
 def test_what_is_no_model_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelNotUsable, match="nowhere is not a folder"):
         read_model(tmp_path / "nowhere")
@@ -72,7 +84,12 @@ def test_what_is_no_model_folder_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"{", "cannot be read"), (b"\xff\xfe", "cannot be read"), (b"[]", "does not hold a JSON object")],
+    [
+        (b"{", "cannot be read"),
+        (b"\xff\xfe", "cannot be read"),
+        (b"[]", "does not hold a JSON object"),
+        (b"[" * 100_000, "cannot be read: it is nested too deeply"),
+    ],
 )
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
 def test_a_file_that_cannot_be_understood_is_named(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
