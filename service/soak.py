@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import yaml
 from rich.console import Console
 from rich.text import Text
 
@@ -19,7 +18,7 @@ from service.runs.faults import Fault, InvalidSpec
 from service.runs.folder import files_of_a_run
 from service.runs.manager import GRACE_SECONDS, RunManager
 from service.runs.model import Run, RunStatus, Verdict
-from service.runs.spec import RunSpec
+from service.runs.spec import RunSpec, read_yaml
 
 EXIT_SPEC = 2
 EXIT_NOT_STARTED = 4
@@ -76,8 +75,8 @@ def parse_option(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     try:
         if key and equals:
-            return key, yaml.safe_load(value)
-    except yaml.YAMLError:
+            return key, read_yaml(value)
+    except ValueError:
         pass
     raise InvalidSpec([Fault(field="load.options", value=text, message="write KEY=VALUE, as in queue=64")])
 

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d)")
+_LONGEST_TEXT = 100
 _ALLOWED = "a number of seconds, or a text such as 90s, 5m or 1h30m"
 
 
@@ -19,8 +20,15 @@ def parse_duration(value: Any) -> float:
         ValueError: it is neither.
     """
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    text = str(value).strip().lower().replace(" ", "")
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError(f"not a duration; allowed: {_ALLOWED}") from None
+    if not isinstance(value, str):
+        raise ValueError(f"not a duration; allowed: {_ALLOWED}")
+    if len(value) > _LONGEST_TEXT:
+        raise ValueError(f"longer than {_LONGEST_TEXT} characters; allowed: {_ALLOWED}")
+    text = value.strip().lower().replace(" ", "")
     try:
         return float(text)
     except ValueError:

@@ -2,13 +2,54 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
 _LISTS = {"thresholds": "[critical_share >= 80%]", "args": "[--tp, 2]"}
+
+
+_LONGEST_SHOWN = 200
+_MOST_SHOWN = 10
+_DEEPEST_SHOWN = 3
+
+
+def _shown(value: Any) -> JsonValue:
+    """A value as JSON can carry it, cut short: what was given may be huge, or hold itself, or be beyond JSON."""
+    shown = _json_value(value, _DEEPEST_SHOWN)
+    return shown if len(text := json.dumps(shown, ensure_ascii=False)) <= _LONGEST_SHOWN else _cut(text)
+
+
+def _json_value(value: Any, depth: int) -> JsonValue:
+    if isinstance(value, str):
+        return _text(_cut(value))
+    if isinstance(value, int) and value.bit_length() > _LONGEST_SHOWN:
+        return f"a number of {value.bit_length()} bits"
+    if value is None or isinstance(value, (int, bool)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, (dict, list, tuple)) and not depth:
+        return "…"
+    if isinstance(value, dict):
+        items = itertools.islice(value.items(), _MOST_SHOWN)
+        shown = {_text(_cut(str(key))): _json_value(inner, depth - 1) for key, inner in items}
+        return shown if len(value) <= _MOST_SHOWN else {**shown, "…": "…"}
+    if isinstance(value, (list, tuple)):
+        entries = [_json_value(inner, depth - 1) for inner in value[:_MOST_SHOWN]]
+        return entries if len(value) <= _MOST_SHOWN else [*entries, "…"]
+    return _text(_cut(repr(value)))
+
+
+def _text(text: str) -> str:
+    """Without lone surrogates, which JSON can escape and UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
 class Fault(BaseModel):
@@ -17,7 +58,9 @@ class Fault(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     field: str = Field(description="Dotted name, as in `engine.page_size`; empty for the spec as a whole.")
-    value: JsonValue = Field(default=None, description="What was given.")
+    value: Annotated[JsonValue, BeforeValidator(_shown)] = Field(
+        default=None, description="What was given, cut short where it is long."
+    )
     message: str = Field(description="What is wrong with it, and what is allowed.")
 
     def __str__(self) -> str:
@@ -46,7 +89,7 @@ def fault_of(
         known = _fields_beside(model, location)
         message = f"unknown field; allowed: {', '.join(known)}" if known else "unknown field; none is allowed here"
     path = ".".join(map(str, (*([prefix] if prefix else []), *location)))
-    return Fault(field=_text(path), value=_json_value(detail.get("input")), message=_text(message))
+    return Fault(field=_text(_cut(path)), value=detail.get("input"), message=_text(message))
 
 
 def _message(location: Sequence[int | str], detail: Mapping[str, Any]) -> str:
@@ -74,21 +117,3 @@ def _fields_beside(model: type[BaseModel], location: Sequence[int | str]) -> lis
 
 def _is_model(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
-def _json_value(value: Any) -> JsonValue:
-    """A value as JSON can carry it: what was given may be the very thing that it cannot."""
-    if isinstance(value, str):
-        return _text(value)
-    if value is None or isinstance(value, (int, bool)) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    if isinstance(value, dict):
-        return {_text(str(key)): _json_value(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_json_value(inner) for inner in value]
-    return _text(repr(value))
-
-
-def _text(text: str) -> str:
-    """Without lone surrogates, which JSON can escape and UTF-8 cannot encode."""
-    return text.encode("utf-8", "replace").decode("utf-8")

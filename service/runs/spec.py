@@ -16,6 +16,8 @@ from service.runs.thresholds import DEFAULT_THRESHOLDS, effective_thresholds
 
 MAX_SEED = 2**32 - 1
 _LONGEST = 30 * 86400
+_MOST_VALUES = 10_000
+_DEEPEST = 20
 
 Word = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
 """Text that can stand in a command line or a path, where no NUL can."""
@@ -98,6 +100,11 @@ class RunSpec(_Section):
         """In YAML a section with nothing under it is null."""
         return {} if value is None else value
 
+    @field_validator("thresholds", mode="before")
+    @classmethod
+    def _empty_thresholds(cls, value: Any) -> Any:
+        return DEFAULT_THRESHOLDS if value is None else value
+
     @field_validator("thresholds")
     @classmethod
     def _keep_defaults(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -120,17 +127,53 @@ def load_yaml(path: Path) -> Any:
     """The contents of a YAML (or JSON) spec file.
 
     Raises:
-        InvalidSpec: it cannot be read, is not YAML, or has a key twice.
+        InvalidSpec: it cannot be read, is not YAML, has a key twice, or holds more than any spec.
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_SpecLoader)
+        return read_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InvalidSpec([Fault(field="file", value=str(path), message="there is no such file")]) from error
     except OSError as error:
         message = f"cannot be read: {error.strerror or error}"
         raise InvalidSpec([Fault(field="file", value=str(path), message=message)]) from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except ValueError as error:
         raise InvalidSpec([Fault(field="file", value=str(path), message=f"not YAML: {error}")]) from error
+
+
+def read_yaml(text: str) -> Any:
+    """What a YAML text holds.
+
+    Raises:
+        ValueError: it is not YAML, has a key twice, or holds more than any spec.
+    """
+    try:
+        data = yaml.load(text, Loader=_SpecLoader)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except Exception as error:
+        # PyYAML lets through whatever its constructors meet: dates that do not exist, numbers without digits, ...
+        raise ValueError(str(error) or type(error).__name__) from error
+    _check_size(data)
+    return data
+
+
+def _check_size(data: Any) -> None:
+    """With anchors a short text can hold very much, itself included."""
+    values, level = 0, [data]
+    for _ in range(_DEEPEST):
+        values += sum(len(_inside(value)) for value in level)
+        if values > _MOST_VALUES:
+            raise ValueError(f"it holds more than {_MOST_VALUES:,} values")
+        level = [inner for value in level for inner in _inside(value)]
+        if not level:
+            return
+    raise ValueError(f"it is nested too deeply; allowed: {_DEEPEST} levels")
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
 
 
 def dump_yaml(spec: RunSpec) -> str:

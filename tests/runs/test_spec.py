@@ -72,7 +72,9 @@ def test_what_is_no_mapping_is_no_spec(data: Any) -> None:
     assert "" in faults(data)
 
 
-@pytest.mark.parametrize("duration", [0, -1, "0s", float("inf"), float("nan"), "31d", True, [], "5 fortnights", ""])
+@pytest.mark.parametrize(
+    "duration", [0, -1, "0s", float("inf"), float("nan"), 10**400, "1" * 12_000, "31d", True, [], "5 fortnights", ""]
+)
 def test_a_duration_that_cannot_be_is_refused(duration: Any) -> None:
     assert set(faults({"load": {"duration": duration}})) == {"load.duration"}
 
@@ -162,6 +164,39 @@ def test_a_spec_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         load_yaml(tmp_path / "none.yaml")
     with pytest.raises(InvalidSpec):
         load_yaml(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: 2026-02-30",
+        "load: {seed: 0b_}",
+        "name: !!int abc",
+        "name: !!timestamp abc",
+        "load: {seed: " + "1" * 5000 + "}",
+        "[" * 1200,
+        "labels: &a {x: *a}",
+        "a: " + "[" * 30 + "]" * 30,
+        "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 10)}]" for n in range(10)),
+    ],
+)
+def test_what_no_spec_can_hold_is_a_fault_of_the_file(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(text)
+    with pytest.raises(InvalidSpec, match="not YAML"):
+        load_yaml(file)
+
+
+def test_absent_thresholds_are_the_default_ones() -> None:
+    assert parse_spec({"thresholds": None}) == RunSpec()
+
+
+def test_a_value_in_a_fault_is_cut_short() -> None:
+    holds_itself: dict[str, Any] = {}
+    holds_itself["x"] = holds_itself
+    for value in ("x" * 9999, ["x" * 150] * 99, {str(n): n for n in range(99)}, 10**400, holds_itself):
+        fault = Fault(field="", value=value, message="")
+        assert len(json.dumps(fault.value, ensure_ascii=False)) <= 210
 
 
 def test_an_empty_spec_file_is_the_default_soak(tmp_path: Path) -> None:
