@@ -40,6 +40,15 @@ def prepare_folder(folder: Path, spec: RunSpec) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / REPORT_FILE).unlink(missing_ok=True)
+    write_spec(folder, spec)
+
+
+def write_spec(folder: Path, spec: RunSpec) -> None:
+    """Write a run's spec into its folder.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     write_atomically(folder / SPEC_FILE, dump_yaml(spec))
 
 

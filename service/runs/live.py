@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -10,8 +11,10 @@ import anyio
 import anyio.to_thread
 
 from service.runs.events import EventLog, EventType, RunEvent
+from service.runs.folder import write_spec
 from service.runs.lifecycle import advance
 from service.runs.model import Crash, EngineInfo, Measures, Progress, Run, RunResult, RunStatus, Verdict
+from service.runs.spec import RunSpec
 from service.runs.thresholds import Threshold
 from service.runs.verdict import Judgement, judge
 from service.store.base import RunStore
@@ -61,7 +64,12 @@ class LiveRun:
 
     async def engine(self, engine: EngineInfo) -> None:
         async with self._changing:
-            await self._keep(self.run.model_copy(update={"engine": engine}), EventType.STATUS)
+            spec = _with_engine(self.run.spec, engine.name)
+            if spec != self.run.spec:
+                # The report holds it as well.
+                with contextlib.suppress(OSError):
+                    await anyio.to_thread.run_sync(write_spec, self.run.folder, spec)
+            await self._keep(self.run.model_copy(update={"engine": engine, "spec": spec}), EventType.STATUS)
 
     async def progress(self, progress: Progress) -> None:
         async with self._changing:
@@ -138,3 +146,10 @@ class LiveRun:
                 listener(event)
             except Exception:
                 _logger.exception("run %s: a listener failed", run.id)
+
+
+def _with_engine(spec: RunSpec, name: str) -> RunSpec:
+    """The spec with the engine that was taken where it names none, so that the record of the run has it."""
+    if spec.engine.name is not None:
+        return spec
+    return spec.model_copy(update={"engine": spec.engine.model_copy(update={"name": name})})

@@ -71,6 +71,13 @@ async def test_a_run_goes_through_its_life_and_passes(tmp_path: Path) -> None:
     assert report(run)["verdict"] == "pass"
 
 
+async def test_the_engine_that_was_taken_stands_in_the_spec_that_named_none(tmp_path: Path) -> None:
+    async with managing(tmp_path, FakeExecutor()) as (manager, _):
+        run = await manager.wait((await manager.submit(SPEC)).id)
+    assert run.spec.engine.name == ENGINE.name == report(run)["spec"]["engine"]["name"]
+    assert parse_spec(load_yaml(run.folder / "spec.yaml")) == run.spec
+
+
 async def test_the_seed_is_drawn_recorded_and_reproduces_the_spec(tmp_path: Path) -> None:
     async with managing(tmp_path, FakeExecutor()) as (manager, _):
         first = await manager.wait((await manager.submit(SPEC)).id)
