@@ -12,6 +12,6 @@ set -u
 
 lastpage=/opt/lastpage/bin/lastpage
 if [ -n "${ENGINE_PYTHON:-}" ]; then
-    "$lastpage" engine add "$ENGINE_NAME" --python "$ENGINE_PYTHON"
+    "$lastpage" engine add "$ENGINE_NAME" --python "$ENGINE_PYTHON" --no-check
 fi
 exec "$lastpage" "$@"

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from fastapi.responses import RedirectResponse
 
 from service.api import engine_metrics, engines, health, runs, scenarios, targets
 from service.api.errors import install_error_handlers
@@ -33,4 +34,9 @@ def create_app(controller: Controller | None = None) -> FastAPI:
     for resource in (runs, engines, scenarios, targets, health, engine_metrics):
         app.include_router(resource.router)
     install_error_handlers(app)
+
+    @app.get("/", include_in_schema=False)
+    async def _() -> RedirectResponse:
+        return RedirectResponse(app.docs_url or "/docs")
+
     return app

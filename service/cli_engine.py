@@ -54,17 +54,24 @@ def engine_ensure(
 def engine_add(
     name: Annotated[str, typer.Argument(help="Name to know it by.")],
     python: Annotated[Path, typer.Option(help="Interpreter whose environment holds SGLang.")],
+    ask: Annotated[
+        bool, typer.Option("--check/--no-check", help="Ask it at once whether runs can be made on it.")
+    ] = True,
 ) -> None:
-    """Register an installation of SGLang by its interpreter; nothing is changed there."""
+    """Register an installation of SGLang by its interpreter, and ask it about itself; nothing is changed there."""
+    from service.engine.check import check
     from service.engine.installation import EngineError
     from service.engine.registry import EngineRegistry
     from service.home import Home
 
+    home = Home.default()
     try:
-        EngineRegistry(Home.default()).add(name, python)
+        added = EngineRegistry(home).add(name, python)
     except EngineError as error:
         fail(str(error))
-    typer.echo(f"engine {name} is registered; `lastpage engine check {name}` asks it about itself")
+    typer.echo(f"engine {name} is registered")
+    if ask and (problem := check(added, home=home).problem):
+        typer.echo(f"warning: no run can be made on it as it is now: {problem}", err=True)
 
 
 @engine_app.command("list")

@@ -175,7 +175,9 @@ def test_engines_are_added_listed_and_removed(tmp_path: Path) -> None:
     python = tmp_path / "python"
     assert run("engine", "add", "mine", "--python", str(python)).exit_code == 2
     python.touch(mode=0o755)
-    assert run("engine", "add", "mine", "--python", str(python)).exit_code == 0
+    added = run("engine", "add", "mine", "--python", str(python))
+    assert added.exit_code == 0
+    assert "warning: no run can be made on it as it is now" in added.output
     assert str(python) in run("engine", "list").output
     assert run("engine", "remove", "mine").exit_code == 0
     result = run("engine", "remove", "mine")

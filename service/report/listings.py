@@ -11,6 +11,7 @@ from rich.text import Text
 from loadgen.scenarios import Scenario
 from service.engine.check import EngineCheck
 from service.engine.installation import Engine
+from service.plugin.settings import Profile
 
 
 def print_engines(console: Console, engines: Sequence[Engine]) -> None:
@@ -26,23 +27,33 @@ def print_engines(console: Console, engines: Sequence[Engine]) -> None:
         console.print(Text("  ".join(cells).rstrip()), soft_wrap=True)
 
 
+_CLAMP = {
+    True: "yes: its alloc_decode stays within the free list in a critical step",
+    False: "no: its alloc_decode reads past the free list in a critical step",
+    None: "not known",
+}
+_PROFILE = {Profile.ASCEND: "ascend: runs are on the NPU", Profile.REHEARSAL: "rehearsal: runs are on the CPU"}
+
+
 def print_check(console: Console, engine: Engine, check: EngineCheck) -> None:
-    """What an engine said about itself."""
-    clamp = {True: "yes", False: "no", None: "not known"}[check.clamp]
-    npu = check.npu
-    devices = f"{npu.count} x {npu.name}, torch_npu {npu.torch_npu}" if npu.available else npu.problem or "none"
-    for name, value in (
-        ("engine", engine.name),
-        ("interpreter", str(engine.python)),
-        ("SGLang", check.version or "not found"),
-        ("torch", check.torch or "not found"),
-        ("clamp", f"{clamp} (in its alloc_decode)"),
-        ("NPU", devices),
-        ("profile", check.profile.value),
-    ):
+    """What an engine said about itself, and whether runs can be made on it."""
+    rows = [("engine", engine.name), ("interpreter", str(engine.python))]
+    if check.version or check.torch:
+        npu = check.npu
+        devices = f"{npu.count} x {npu.name}, torch_npu {npu.torch_npu}" if npu.available else npu.problem or "none"
+        rows += [
+            ("SGLang", check.version or "not found"),
+            ("torch", check.torch or "not found"),
+            ("clamp", _CLAMP[check.clamp]),
+            ("NPU", devices),
+            ("profile", _PROFILE[check.profile]),
+        ]
+    for name, value in rows:
         console.print(Text(f"{name:<12} {value}"), soft_wrap=True)
     if check.problem:
-        console.print(Text(f"{'problem':<12} {check.problem}", style="red"), soft_wrap=True)
+        console.print(Text(f"{'problem':<12} {check.problem}; no run can be made on it", style="red"), soft_wrap=True)
+    else:
+        console.print(Text(f"{'runs':<12} can be made on it"), soft_wrap=True)
 
 
 def print_scenarios(console: Console, scenarios: Mapping[str, type[Scenario[Any]]]) -> None:

@@ -27,6 +27,11 @@ async def test_the_process_is_alive_and_ready(client: httpx.AsyncClient) -> None
     assert (await client.get("/readyz")).json() == {"status": "ready"}
 
 
+async def test_the_root_leads_to_the_description(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/")
+    assert (answer.is_redirect, answer.headers["location"]) == (True, "/docs")
+
+
 async def test_a_scrape_is_answered_in_the_format_asked_for(client: httpx.AsyncClient) -> None:
     plain = await client.get("/metrics")
     assert plain.headers["content-type"].startswith("text/plain")

@@ -162,6 +162,6 @@ def test_entrypoint_makes_the_engine_known_and_becomes_lastpage(tmp_path: Path) 
         ["bash", str(script), "serve", "--port", "8000"], env=environment, stdout=subprocess.PIPE, text=True
     )
     added, served = process.communicate(timeout=20)[0].splitlines()
-    assert added.endswith(" engine add 0.5.23 --python /opt/engine/bin/python")
+    assert added.endswith(" engine add 0.5.23 --python /opt/engine/bin/python --no-check")
     # The same process, so that the container's signals reach it.
     assert served == f"{process.pid} serve --port 8000"

@@ -5,10 +5,14 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
+from service.engine.check import EngineCheck
+from service.engine.installation import Engine
 from service.plugin.recorder import FlightReader, FlightRecorder, Outcome
 from service.report.flight_table import print_flight
+from service.report.listings import print_check
 from service.report.table import print_result, short_detail
 from service.runs.model import Measures
 from tests.report.test_json_report import crashed
@@ -110,3 +114,21 @@ def test_a_recording_without_steps_is_printed(tmp_path: Path) -> None:
     console, stream = printed()
     print_flight(console, FlightReader(tmp_path / "f"), last=4)
     assert "No decode step" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("found", "said", "unsaid"),
+    [
+        (
+            EngineCheck(version="0.5.18", torch="2.9", clamp=False),
+            ["reads past the free list", "can be made"],
+            "problem",
+        ),
+        (EngineCheck(problem="it could not be started"), ["it could not be started; no run can be made"], "clamp"),
+    ],
+)
+def test_a_check_says_whether_runs_can_be_made(found: EngineCheck, said: list[str], unsaid: str) -> None:
+    console, stream = printed()
+    print_check(console, Engine(name="mine", python=Path("/python"), origin="added"), found)
+    assert all(text in stream.getvalue() for text in said)
+    assert unsaid not in stream.getvalue()
