@@ -23,6 +23,16 @@ class EngineDeath:
     signal: int | None
     noticed_ns: int
 
+    @property
+    def may_have_followed(self) -> bool:
+        """Whether it may be the launched process's doing, if it is a worker's: these ask for SIGKILL at its death."""
+        return self.code is None and self.signal in (None, signal.SIGKILL)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it is known how it died."""
+        return self.code is not None or self.signal is not None
+
     @classmethod
     def of(cls, role: str, pid: int, returncode: int, noticed_ns: int) -> EngineDeath:
         """From a return code as `subprocess` gives it: negative for a signal."""
@@ -49,6 +59,7 @@ def first_death(worker: EngineDeath | None, engine: EngineDeath | None) -> Engin
     """Which of two deaths that were seen in the same look came first: a worker's or the launched process's."""
     if worker is None or engine is None:
         return worker or engine
-    # Workers ask for SIGKILL when their parent dies, so such a death may be the parent's doing.
-    worker_may_have_followed = worker.code is None and worker.signal in (None, signal.SIGKILL)
-    return engine if worker_may_have_followed and engine.signal != signal.SIGKILL else worker
+    if not worker.is_told:
+        return engine
+    # SGLang ends itself by SIGKILL when a worker has failed.
+    return engine if worker.may_have_followed and engine.signal != signal.SIGKILL else worker

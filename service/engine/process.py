@@ -21,6 +21,8 @@ from service.engine.installation import EngineError
 from service.engine.warden_link import WardenLink
 
 POLL_SECONDS = 0.05
+# So long it may take the warden to tell of the launched process's death, from which its workers' deaths follow.
+_SETTLING_NS = 100_000_000
 _START_SECONDS = 20.0
 _KILL_SECONDS = 3.0
 _TAIL_BYTES = 512 * 1024
@@ -54,6 +56,7 @@ class EngineProcess:
         self._link = link
         self._watched: list[_Watched] = []
         self._death: EngineDeath | None = None
+        self._follower: EngineDeath | None = None
         self._exit: EngineDeath | None = None
 
     @classmethod
@@ -116,11 +119,23 @@ class EngineProcess:
         return {pid: title.removeprefix("sglang::") for pid, title in titles.items() if title.startswith("sglang::")}
 
     def death(self) -> EngineDeath | None:
-        """How the engine died; None while it lives. A stopped (SIGSTOP) process lives."""
+        """How the engine died; None while it lives. A stopped (SIGSTOP) process lives.
+
+        The death of a worker that may follow from the launched process's is told a moment later than any other.
+        """
         if self._death is None:
-            worker = self._dead_worker()
-            self._death = first_death(worker, self.exit)
+            self._death = self._first_death()
         return self._death
+
+    def _first_death(self) -> EngineDeath | None:
+        worker = self._follower or self._dead_worker()
+        engine = self.exit
+        if engine is not None:
+            return engine if self._follower is not None else first_death(worker, engine)
+        if worker is not None and worker.may_have_followed:
+            self._follower = worker
+            return worker if time.monotonic_ns() - worker.noticed_ns > _SETTLING_NS else None
+        return worker
 
     @property
     def exit(self) -> EngineDeath | None:

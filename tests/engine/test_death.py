@@ -29,6 +29,7 @@ def test_death_is_told_in_words(returncode: int | None, told: str) -> None:
     [
         (-9, -11, "engine"),  # the worker followed its parent
         (None, -11, "engine"),
+        (None, -9, "engine"),
         (0, -9, "scheduler"),  # the engine ended itself after its worker failed
         (-11, -9, "scheduler"),
         (-9, -9, "scheduler"),

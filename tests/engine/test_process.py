@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from service.engine import process as process_module
 from service.engine import procfs
 from service.engine.process import EngineNotStarted, EngineProcess
 from tests.engine.launches import alive, children_of, fake_plan, wait_for
@@ -138,6 +139,23 @@ async def test_death_of_a_watched_worker_is_noticed_while_its_parent_lives(tmp_p
         assert alive(process.pid) and process.exit is None
 
 
+async def test_worker_that_follows_its_parent_is_not_taken_for_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_SETTLING_NS", 20 * 10**9)
+    async with await EngineProcess.start(fake_plan(tmp_path, "worker")) as process:
+        [worker] = children_of(tmp_path)
+        process.watch({worker: "scheduler"})
+        os.kill(process.pid, signal.SIGSTOP)  # so that it does not collect its worker
+        os.kill(worker, signal.SIGKILL)
+        assert wait_for(lambda: not alive(worker))
+        assert process.death() is None, "its parent's death may be on its way"
+        os.kill(process.pid, signal.SIGKILL)
+        with anyio.fail_after(20):
+            death = await process.wait()
+        assert (death.role, death.signal) == ("engine", signal.SIGKILL)
+
+
 async def test_stopped_worker_does_not_count_as_dead(tmp_path: Path) -> None:
     async with await EngineProcess.start(fake_plan(tmp_path, "worker")) as process:
         [worker] = children_of(tmp_path)
@@ -150,8 +168,9 @@ async def test_stopped_worker_does_not_count_as_dead(tmp_path: Path) -> None:
 async def test_worker_that_is_gone_before_it_is_watched_counts_as_dead(tmp_path: Path, gone: int) -> None:
     async with await EngineProcess.start(fake_plan(tmp_path, "sleep")) as process:
         process.watch({gone: "scheduler"})
-        death = process.death()
-        assert death is not None and (death.role, death.code, death.signal) == ("scheduler", None, None)
+        with anyio.fail_after(20):
+            death = await process.wait()
+        assert (death.role, death.code, death.signal) == ("scheduler", None, None)
 
 
 async def test_killing_the_warden_ends_the_engine_and_is_noticed(tmp_path: Path) -> None:
