@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -179,6 +181,9 @@ class EngineProcess:
             await self._until(lambda: self._link.ended, grace + warden.SWEEP_SECONDS + 2)
             self._link.close()
             survivors = await anyio.to_thread.run_sync(_kill_remaining, self.plan.token, self._link.survivors)
+            if self._link.scratch is not None and not survivors:
+                # It is gone already, unless somebody killed the warden.
+                await anyio.to_thread.run_sync(partial(shutil.rmtree, self._link.scratch, ignore_errors=True))
         if survivors:
             raise EngineSurvived(f"still running after SIGKILL: pids {', '.join(map(str, sorted(survivors)))}")
 

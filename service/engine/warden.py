@@ -6,7 +6,8 @@ it ends every process of the engine, also those that left the process group or l
 * the engine is the leader of a session of its own, and SIGTERM, then SIGKILL, is what it gets;
 * the warden is a child subreaper, so a process whose parent is gone becomes the warden's child, not that of pid 1;
 * every process with our token in its environment is killed as well, whoever its parent is;
-* the engine's temporary files are in a folder of its own, which is removed at the end;
+* the engine's temporary files are in a folder of its own, which is removed at the end, as are its files in shared
+  memory: those that the controller names, and until it names any, those that the warden sees itself;
 * were the warden itself killed, the kernel kills the engine (PDEATHSIG), and SGLang's workers ask for the same.
 
 Standard library only. JSON lines, both ways::
@@ -15,7 +16,7 @@ Standard library only. JSON lines, both ways::
             {"remove": ["...", ...]} files to remove at the end
             {"stop": SECONDS}        end the engine: SIGTERM now, SIGKILL after SECONDS
             end of file              the controller is gone: the same, with the order's grace
-    stdout  {"event": "started", "pid": PID}      or {"event": "refused", "reason": "..."}
+    stdout  {"event": "started", "pid": PID, "scratch": "..."}    or {"event": "refused", "reason": "..."}
             {"event": "exited", "returncode": N}  the engine's own process; negative for a signal
             {"event": "gone", "survivors": [PID, ...]}     and then the warden ends
 """
@@ -43,6 +44,7 @@ SWEEP_SECONDS = 10.0
 # SGLang puts sockets into its folder for temporary files, and the path of a socket has at most 107 bytes.
 _LONGEST_SCRATCH = 80
 _SWEEP_INTERVAL_SECONDS = 0.02
+_LOOK_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -76,7 +78,8 @@ class Warden:
         self._reports = reports
         self._unread = b""
         self._grace: float | None = None
-        self._remove: list[str] = []
+        self._remove: set[str] = set()
+        self._told = False
         self._take(already_read)
 
     def run(self) -> None:
@@ -148,7 +151,7 @@ class Warden:
         except OSError as error:
             self._report(event="refused", reason=f"{self._order.arguments[0]}: {error.strerror or error}")
             return None
-        self._report(event="started", pid=engine.pid)
+        self._report(event="started", pid=engine.pid, scratch=scratch)
         return engine
 
     def _watch(self, engine: subprocess.Popen[bytes], wakeups: int) -> None:
@@ -158,6 +161,9 @@ class Warden:
         poller.register(wakeups, select.POLLIN)
         kill_at: float | None = None
         while not self._reap(engine):
+            if not self._told:
+                # Once it serves it is not looked at, which would disturb it.
+                self._note_shared_memory(self._remaining(engine.pid))
             if self._grace is not None:
                 if kill_at is None:
                     # To SGLang's own process alone: it then has its workers let go of the device and leave, where a
@@ -170,6 +176,8 @@ class Warden:
             if kill_at is not None and time.monotonic() >= kill_at:
                 return
             left = None if kill_at is None else max(0.0, kill_at - time.monotonic()) * 1000 + 1
+            if not self._told:
+                left = min(left or _LOOK_SECONDS * 1000, _LOOK_SECONDS * 1000)
             for descriptor, _ in poller.poll(left):
                 if descriptor == wakeups:
                     os.read(wakeups, 4096)
@@ -187,7 +195,8 @@ class Warden:
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             command = json.loads(line)
-            self._remove += command.get("remove", [])
+            self._remove |= set(command.get("remove", ()))
+            self._told |= "remove" in command
             if "stop" in command:
                 self._grace = float(command["stop"])
 
@@ -212,10 +221,15 @@ class Warden:
             remaining = self._remaining(engine.pid)
             if (not remaining and engine.returncode is not None) or time.monotonic() >= deadline:
                 return sorted(remaining)
+            self._note_shared_memory(remaining)
             for pid in remaining:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(_SWEEP_INTERVAL_SECONDS)
+
+    def _note_shared_memory(self, processes: set[int]) -> None:
+        """Have these processes' files in shared memory removed at the end."""
+        self._remove.update(*map(procfs.shared_memory, processes))
 
     def _remaining(self, session: int) -> set[int]:
         processes = procfs.read_all()

@@ -21,6 +21,7 @@ class WardenLink:
 
     Attributes:
         engine_pid: the engine's own process; None until it is started.
+        scratch: the engine's folder for temporary files, which the warden removes; None when it has none of its own.
         refusal: why the engine could not be started; None while nothing is wrong.
         returncode: the engine's, as `subprocess` gives it; None while it runs.
         survivors: pids of the engine that the warden could not kill.
@@ -32,6 +33,7 @@ class WardenLink:
         assert process.stdin is not None and process.stdout is not None
         self.pid = process.pid
         self.engine_pid: int | None = None
+        self.scratch: Path | None = None
         self.refusal: str | None = None
         self.returncode: int | None = None
         self.survivors: list[int] = []
@@ -113,6 +115,7 @@ class WardenLink:
         event = report["event"]
         if event == "started":
             self.engine_pid = report["pid"]
+            self.scratch = Path(report["scratch"]) if report["scratch"] else None
         elif event == "refused":
             self.refusal = report["reason"]
         elif event == "exited":

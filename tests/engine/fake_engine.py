@@ -5,11 +5,13 @@ It writes the pids of its children to the file `children`, one a line, before it
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,6 +61,15 @@ def orphan_without_a_token() -> int:
     return int(os.read(readable, 64))
 
 
+def map_shared_memory() -> None:
+    with Path(Path("shared").read_text()).open("w+b") as file:
+        file.truncate(4096)
+        mapped = mmap.mmap(file.fileno(), 4096)
+    Path("mapped").touch()
+    sleep()
+    mapped.close()
+
+
 def main(command: str, value: str = "") -> None:
     if command == "sleep":
         sleep()
@@ -86,6 +97,11 @@ def main(command: str, value: str = "") -> None:
         os.close(descriptor)
         Path("written.partial").write_text(path)
         Path("written.partial").rename("written")
+        sleep()
+    elif command == "shared_memory":
+        # As SGLang's scheduler, in a child, and before the server is ready.
+        Path("shared").write_text(f"/dev/shm/sglang_loads_{uuid.uuid4().hex}.shm")
+        write_children(fork(map_shared_memory))
         sleep()
     elif command == "environment":
         print("\n".join(f"{name}={value}" for name, value in os.environ.items()))

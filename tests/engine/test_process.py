@@ -189,6 +189,17 @@ async def test_killing_the_warden_ends_the_engine_and_is_noticed(tmp_path: Path)
     os.kill(children[-1], signal.SIGKILL)  # no token and no warden: this one alone cannot be found
 
 
+async def test_temporary_files_go_although_somebody_killed_the_warden(tmp_path: Path) -> None:
+    process = await EngineProcess.start(fake_plan(tmp_path, "temporary_file"))
+    assert wait_for((tmp_path / "written").exists)
+    scratch = Path((tmp_path / "written").read_text()).parent
+    stat = procfs.read_stat(process.pid)
+    assert stat is not None and scratch != tmp_path
+    os.kill(stat.parent, signal.SIGKILL)
+    await process.stop()
+    assert not alive(process.pid) and scratch.name not in os.listdir(tmp_path)  # noqa: PTH208
+
+
 @pytest.mark.parametrize("interpreter", ["/no/such/python", "/"])
 async def test_interpreter_that_cannot_be_run_is_named(tmp_path: Path, interpreter: str) -> None:
     plan = fake_plan(tmp_path, argv=(interpreter, "-m", "sglang.launch_server"))

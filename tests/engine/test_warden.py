@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -132,6 +133,23 @@ def test_folder_that_is_too_deep_for_a_socket_is_not_used(
     process.terminate()
     process.wait(20)
     assert [path.name.startswith("lastpage-") for path in deep.iterdir()] == [False]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_shared_memory_of_an_engine_that_never_became_ready_is_removed(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]], number: int
+) -> None:
+    process = start("shared_memory")
+    engine = report(process)["pid"]
+    assert wait_for((tmp_path / "mapped").exists)
+    shared = Path((tmp_path / "shared").read_text())
+    assert shared.exists()
+    if number == signal.SIGTERM:
+        process.terminate()
+    else:
+        os.kill(engine, number)
+    assert process.wait(20) == 0
+    assert not shared.exists()
 
 
 def test_named_files_are_removed_at_the_end_and_not_before(
