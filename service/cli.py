@@ -10,6 +10,7 @@ import typer
 
 from service.cli_engine import engine_app
 from service.cli_output import EXIT_USAGE, console, refuse
+from service.home import HomeNotUsable
 from service.plugin.settings import Allocator
 
 _EPILOG = (
@@ -33,6 +34,14 @@ _ENGINE = "Engine"
 _LOAD = "Load"
 _VERDICT = "Verdict"
 _OUTPUT = "Spec and output"
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise typer.BadParameter("it is empty; give the path of a folder")
+    if Path(text).is_file():
+        raise typer.BadParameter(f"{text!r} is a file; give the path of a folder")
+    return Path(text)
 
 
 def _print_version(asked: bool) -> None:
@@ -67,7 +76,8 @@ def soak(
         Path | None,
         typer.Option(
             help="Folder for report.json, engine.log, flight.bin and spec.yaml. Absent: a new one below LASTPAGE_HOME.",
-            file_okay=False,
+            metavar="FOLDER",
+            parser=_folder,
             rich_help_panel=_OUTPUT,
         ),
     ] = None,
@@ -118,7 +128,7 @@ def soak(
     ] = None,
     duration: Annotated[
         str | None,
-        typer.Option(help="Time under load: 60, 90s, 5m, 1h30m. Default: 60s.", rich_help_panel=_LOAD),
+        typer.Option(help="Time under load: 60, 90s, 10min, 1h30m. Default: 60s.", rich_help_panel=_LOAD),
     ] = None,
     seed: Annotated[
         int | None,
@@ -245,6 +255,9 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(130)
+    except HomeNotUsable as error:
+        typer.echo(str(error), err=True)
+        sys.exit(EXIT_USAGE)
 
 
 if __name__ == "__main__":
