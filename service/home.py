@@ -11,6 +11,10 @@ import platformdirs
 HOME_VARIABLE = "LASTPAGE_HOME"
 
 
+class HomeNotUsable(ValueError):
+    """`$LASTPAGE_HOME` names no folder; the message has its value."""
+
+
 @dataclass(frozen=True)
 class Home:
     """The folder that holds everything lastpage keeps."""
@@ -19,9 +23,16 @@ class Home:
 
     @classmethod
     def default(cls) -> Home:
-        """`$LASTPAGE_HOME`, or `lastpage` in the user's cache folder."""
+        """`$LASTPAGE_HOME`, or `lastpage` in the user's cache folder.
+
+        Raises:
+            HomeNotUsable: it begins with the home of a user that there is not.
+        """
         chosen = os.environ.get(HOME_VARIABLE)
-        root = Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("lastpage")
+        try:
+            root = Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("lastpage")
+        except RuntimeError as error:
+            raise HomeNotUsable(f"{HOME_VARIABLE} = {chosen!r}: {error} Give the path of a folder.") from error
         return cls(root.absolute())
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -137,6 +138,9 @@ def test_the_last_of_two_thresholds_on_critical_steps_does_not_hide_the_first(
         (["--colour", "red"], "No such option"),
         (["--seed", "-1"], "--seed"),
         (["--out", "/proc/nowhere/out"], "out = '/proc/nowhere/out'"),
+        (["--out", ""], "it is empty"),
+        (["--out", __file__], "is a file"),
+        (["--option", "queue=2026-02-30"], "KEY=VALUE"),
     ],
 )
 def test_bad_input_exits_2_and_says_what_is_allowed(
@@ -147,6 +151,14 @@ def test_bad_input_exits_2_and_says_what_is_allowed(
     assert said in result.output
     assert executor.executed == []
     assert not home.exists()
+
+
+def test_a_home_that_is_nowhere_exits_2() -> None:
+    environment = {**os.environ, "LASTPAGE_HOME": "~no such user/x"}
+    command = [sys.executable, "-m", "service.cli", "soak"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "LASTPAGE_HOME = '~no such user/x'" in ended.stderr
 
 
 def test_a_fault_found_in_preflight_exits_2_and_leaves_nothing(executor: FakeExecutor, home: Path) -> None:

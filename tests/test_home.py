@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.home import Home
+from service.home import Home, HomeNotUsable
 
 
 def test_lastpage_home_decides_where_things_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -16,6 +16,12 @@ def test_a_relative_home_is_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LASTPAGE_HOME", "here")
     assert Home.default().root == tmp_path / "here"
+
+
+def test_the_home_of_nobody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LASTPAGE_HOME", "~no such user/x")
+    with pytest.raises(HomeNotUsable, match=r"LASTPAGE_HOME = '~no such user/x'"):
+        Home.default()
 
 
 def test_without_lastpage_home_it_is_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -117,6 +117,9 @@ def _model(spec: RunSpec, home: Home, profile: Profile) -> tuple[Path | None, Mo
         return model, read_model(model), []
     except ModelNotUsable as error:
         return None, None, [Fault(field="engine.model", value=spec.engine.model, message=str(error))]
+    except RuntimeError:  # of expanduser
+        message = "there is no such user; give the path of the model's folder"
+        return None, None, [Fault(field="engine.model", value=spec.engine.model, message=message)]
     except OSError as error:
         message = f"the tiny model cannot be written: {error}"
         return None, None, [Fault(field="engine.model", value=spec.engine.model, message=message)]

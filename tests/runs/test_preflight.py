@@ -51,6 +51,10 @@ def test_a_spec_that_can_work_is_prepared_with_all_that_it_refers_to(home: Home,
     assert calls(python) == 1
 
 
+def test_the_home_of_nobody_is_a_fault_of_the_model(home: Home) -> None:
+    assert "no such user" in faults(home, engine={"model": "~no such user/x"})["engine.model"].message
+
+
 def test_the_empty_spec_takes_the_default_engine(home: Home) -> None:
     prepared, _ = prepare(parse_spec(None), home)
     assert prepared is not None and prepared.engine.name == "mine"
