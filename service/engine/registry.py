@@ -78,7 +78,7 @@ class EngineRegistry:
         if any(engine.name == name and engine.origin == "installed" for engine in self.list()):
             raise EngineNameRefused(f"{name!r} is an installed release; choose another name")
         # Not resolved: a virtual environment's interpreter is a link, and following it leaves the environment.
-        python = Path(os.path.abspath(python.expanduser()))  # noqa: PTH100
+        python = Path(os.path.abspath(os.path.expanduser(python)))  # noqa: PTH100, PTH111
         if not (python.is_file() and os.access(python, os.X_OK)):
             raise EngineNotFound(f"{str(python)!r} is not an executable file; give the path of an interpreter")
         return self.record(Engine(name=name, python=python, origin="added", version=version))

@@ -51,6 +51,11 @@ def test_unknown_engine_is_refused_with_those_that_are_known(registry: EngineReg
         registry.get("0.5.18")
 
 
+def test_an_interpreter_in_the_home_of_nobody_is_refused(registry: EngineRegistry) -> None:
+    with pytest.raises(EngineNotFound, match="is not an executable file"):
+        registry.add("mine", Path("~no such user/python"))
+
+
 def test_without_any_engine_the_error_says_how_to_get_one(registry: EngineRegistry) -> None:
     with pytest.raises(EngineNotFound, match="lastpage engine install"):
         registry.get("other")
