@@ -21,7 +21,9 @@ _DEEPEST_SHOWN = 3
 def _shown(value: Any) -> JsonValue:
     """A value as JSON can carry it, cut short: what was given may be huge, or hold itself, or be beyond JSON."""
     shown = _json_value(value, _DEEPEST_SHOWN)
-    return shown if len(text := json.dumps(shown, ensure_ascii=False)) <= _LONGEST_SHOWN else _cut(text)
+    if isinstance(shown, str) or len(text := json.dumps(shown, ensure_ascii=False)) <= _LONGEST_SHOWN:
+        return shown
+    return _cut(text)
 
 
 def _json_value(value: Any, depth: int) -> JsonValue:

@@ -192,6 +192,7 @@ def test_absent_thresholds_are_the_default_ones() -> None:
 
 
 def test_a_value_in_a_fault_is_cut_short() -> None:
+    assert Fault(field="", value="x" * 9999, message="").value == "x" * 200 + "…"
     holds_itself: dict[str, Any] = {}
     holds_itself["x"] = holds_itself
     for value in ("x" * 9999, ["x" * 150] * 99, {str(n): n for n in range(99)}, 10**400, holds_itself):
