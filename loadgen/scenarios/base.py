@@ -72,13 +72,10 @@ class ServerTraits:
     Attributes:
         pool: the KV pool.
         overlap: whether the server runs with overlap scheduling, SGLang's default.
-        lingers: whether, with overlap scheduling, a request takes part in one decode step after its last one, as in
-            releases that do not foresee its end. 0.5.18 is one, 0.5.23 is not.
     """
 
     pool: Pool
     overlap: bool = True
-    lingers: bool = False
 
 
 @dataclass(frozen=True)

@@ -61,16 +61,13 @@ class Carousel:
         page_size: tokens a page; no request can cross later than in its own step `page_size`.
         most_pages: pages that one request may hold after prefill.
         overlap: whether the server schedules a step before it has the results of the one before (its default).
-        lingers: whether a rider then takes part in one more step after its last one.
     """
 
-    def __init__(self, page_size: int, most_pages: int, overlap: bool, lingers: bool = False) -> None:
+    def __init__(self, page_size: int, most_pages: int, overlap: bool) -> None:
         self._page_size = page_size
         self._most_pages = most_pages
         self._overlap = overlap
-        self._lingers = overlap and lingers
         self._now = 0
-        self._pair: int | None = None  # a step that opened a pair, see _first_step
         self.riders: list[Rider] = []
         self.queue: deque[Ticket] = deque()
 
@@ -85,11 +82,8 @@ class Carousel:
             OutOfStep: the step is not the one that follows from what runs and what waits.
         """
         self._now = step.step
-        lingering = 0
-        if self._lingers and not step.extends:
-            lingering = sum(rider.last_step == step.step - 1 for rider in self.riders)
         self.riders = [rider for rider in self.riders if rider.last_step >= step.step]
-        joined = step.batch_size - len(self.riders) - lingering
+        joined = step.batch_size - len(self.riders)
         if step.retracted:
             raise OutOfStep("requests were retracted", f"{step.retracted} before step {step.step}")
         if not 0 <= joined <= len(self.queue):
@@ -102,8 +96,6 @@ class Carousel:
         if need != step.need:
             detail = f"{step.need} in step {step.step}, foreseen were {need}"
             raise OutOfStep("other pages were needed than foreseen", detail)
-        if need and (step.extends or self._pair is None):
-            self._pair = step.step
 
     def successors(self, count: int, seats: int, pages: int) -> list[Ticket]:
         """The next requests to queue: each crosses in the first decode step that nobody crosses in yet.
@@ -146,15 +138,5 @@ class Carousel:
         With overlap scheduling the pages of a request that ended come back while the next step runs. If that
         step needs a page there is none: SGLang skips it, takes the pages back, admits, and only then decodes. If it
         needs none it runs, and the successor joins one step later.
-
-        Where a request lingers for a step, its pages come back a step late. The steps then come in pairs, with
-        prefills only before the first of the two: whoever ended in either of them is succeeded after the second.
         """
-        if self._lingers:
-            return freed + 2 if self._opens_pair(freed) else freed + 1
         return freed + 1 if not self._overlap or freed + 1 in crossed else freed + 2
-
-    def _opens_pair(self, step: int) -> bool:
-        """Whether a decode step comes right after prefills, of which there are some before every second one."""
-        known = self._pair if self._pair is not None else min((r.last_step for r in self.riders), default=step)
-        return (step - known) % 2 == 0

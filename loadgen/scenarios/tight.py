@@ -19,9 +19,8 @@ successor; when the server does what was not foreseen, the queue ran dry, or too
 carousel is emptied and started anew.
 
 Releases such as 0.5.18 do not foresee, with overlap scheduling, that a request ends: it lingers in the batch for a step
-more, and its pages come back a step late. The fixed point is then a pair of steps, two pages free before the first and
-one before the second, so that every second step is critical. Filling leaves two pages, and no seat has fewer, or the
-next in the queue would be admitted into what is free.
+more, its pages come back late, and the fixed point does not hold. The first critical step comes all the same, but few
+follow before the carousel starts anew.
 """
 
 from __future__ import annotations
@@ -72,9 +71,6 @@ class Tight(Scenario[TightOptions]):
     def __init__(self, server: ServerTraits, options: TightOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self._leads = deque(possible_leads(server.pool))
-        # Where requests linger, every second step has a page to spare: see the module's last paragraph.
-        self._spare = 2 if server.overlap and server.lingers else 1
-        self._fewest_tight = _FEWEST_TIGHT / self._spare
         self._patience = _FIRST_PATIENCE_STEPS
         self._queue = options.queue
         self._elapsed = 0.0
@@ -127,10 +123,8 @@ class Tight(Scenario[TightOptions]):
     def _begin(self) -> None:
         pool = self.server.pool
         self._phase = _Phase.OPENING
-        self._carousel = Carousel(pool.page_size, longest_prompt_pages(pool), self.server.overlap, self.server.lingers)
-        self._seats = choose_seats(pool, self._leads[0], least_pages=self._spare)
-        if self.server.lingers:
-            self._seats = min(self._seats, max(3, (pool.pages - 1) // 3))
+        self._carousel = Carousel(pool.page_size, longest_prompt_pages(pool), self.server.overlap)
+        self._seats = choose_seats(pool, self._leads[0])
         self._held = 0
         self._free = pool.pages
         self._now = 0
@@ -182,10 +176,10 @@ class Tight(Scenario[TightOptions]):
             cause = "the first crossing came too early"
             self._restart(cause, f"{cause}; it comes after {self._leads[0]} steps from now on")
             return []
-        if self._free > self._spare:
+        if self._free > 1:
             self._filled_at = self._now
             at_step = min(max(crossings) + _FILL_MARGIN_STEPS - self._now, self.server.pool.page_size)
-            return [Ticket(min(self._free - self._spare, longest_prompt_pages(self.server.pool)), at_step)]
+            return [Ticket(min(self._free - 1, longest_prompt_pages(self.server.pool)), at_step)]
         self._phase = _Phase.TURNING
         self._seats = len(self._carousel.riders)
         self._held = sum(rider.pages for rider in self._carousel.riders)
@@ -202,7 +196,7 @@ class Tight(Scenario[TightOptions]):
             cause = "the server's queue ran dry"
             self._restart(cause, cause, _LONGEST_QUEUE)
             return []
-        if len(self._tight) == self._patience and sum(self._tight) < self._fewest_tight * self._patience:
+        if len(self._tight) == self._patience and sum(self._tight) < _FEWEST_TIGHT * self._patience:
             # Some states repeat themselves without a surplus that stays. If starting anew is no help, do it less often.
             cause = "too few decode steps were tight"
             self._restart(cause, f"{cause}: {sum(self._tight)} of the last {self._patience}")
@@ -213,10 +207,12 @@ class Tight(Scenario[TightOptions]):
 
     def _successors(self) -> list[Ticket]:
         missing = self._queue - len(self._carousel.queue)
-        # Some at a time: one HTTP call for each would cost client and server more than the requests themselves.
-        if missing < self._queue // _QUEUE_PORTIONS:
+        # Some at a time: one HTTP call for each would cost client and server more than the requests themselves, and of
+        # one call for all SGLang schedules none until it has taken in the last.
+        portion = self._queue // _QUEUE_PORTIONS
+        if missing < portion:
             return []
-        return self._carousel.successors(missing, self._seats, self._held)
+        return self._carousel.successors(min(missing, max(portion, _QUEUE_PORTIONS)), self._seats, self._held)
 
     def _correct(self) -> None:
         """Hold what was left over in every crossing step of a whole round, and then let that take effect."""
@@ -253,23 +249,19 @@ def fill_pages(pool: Pool, seats: int) -> int:
     return pool.pages - seats * seat_pages(pool, seats) - 1
 
 
-def choose_seats(pool: Pool, lead: int, least_pages: int = 1) -> int:
+def choose_seats(pool: Pool, lead: int) -> int:
     """As many seats as can be without a prompt too long for one prefill; else those with the shortest prompt.
 
     At most half the pool's pages, one for each and one that admission charges more, and half a page's decode steps, or
     what the lead leaves of a page, so that each seat has a step of its own in which to cross.
-
-    Args:
-        lead: decode steps before the first crossing.
-        least_pages: pages that a seat has at least, where the pool is large enough for that.
     """
-    most = min((pool.pages - 1) // (least_pages + 1), pool.page_size // 2, pool.page_size - lead)
-    allowed = range(_FEWEST_SEATS, max(most, _FEWEST_SEATS) + 1)
+    most = min((pool.pages - 1) // 2, pool.page_size // 2, pool.page_size - lead)
+    allowed = range(_FEWEST_SEATS, most + 1)
     fitting = [n for n in allowed if fill_pages(pool, n) * pool.page_size <= _LONGEST_PROMPT_TOKENS]
     return max(fitting) if fitting else min(allowed, key=lambda n: fill_pages(pool, n))
 
 
 def longest_prompt_pages(pool: Pool) -> int:
     """Pages of the longest prompt that the scenario can come to send on this pool."""
-    choices = {choose_seats(pool, lead, spare) for lead in possible_leads(pool) for spare in (1, 2)}
+    choices = {choose_seats(pool, lead) for lead in possible_leads(pool)}
     return max(max(seat_pages(pool, seats), fill_pages(pool, seats)) for seats in choices)

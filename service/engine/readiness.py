@@ -55,8 +55,6 @@ class Ready:
         scheduler_pid: the process in which the allocator runs; None when it could not be found (no probe).
         pool_pages: pages in the pool, as the allocator has them, or as the server tells when there is no probe.
         pool_tokens: the server's own `max_total_num_tokens`.
-        lingers: whether a request takes part in one decode step more than it has use for, see
-            `loadgen.scenarios.ServerTraits`; False when there is no probe to tell.
     """
 
     ready_ns: int
@@ -65,7 +63,6 @@ class Ready:
     page_size: int
     pool_pages: int | None
     pool_tokens: int | None
-    lingers: bool = False
 
 
 async def wait_ready(
@@ -127,10 +124,8 @@ class _Waiting:
         pool_tokens = info.get("max_total_num_tokens")
         page_size = self._plan.page_size
         pool_pages = pool_tokens // page_size if isinstance(pool_tokens, int) else None
-        lingers = False
         if self._plan.probe:
             identity = self._recording()
-            lingers = await self._lingers()
             scheduler_pid = identity.pid
             page_size, pool_pages = identity.page_size, identity.pool_pages
             workers[scheduler_pid] = "scheduler"
@@ -142,17 +137,7 @@ class _Waiting:
             page_size=page_size,
             pool_pages=pool_pages,
             pool_tokens=pool_tokens,
-            lingers=lingers,
         )
-
-    async def _lingers(self) -> bool:
-        """Whether the one request that runs takes part in more decode steps than it has tokens to come from them."""
-        reader = FlightReader(self._plan.flight)
-        before = reader.totals().decode_steps
-        problem = await self._complete()
-        steps = reader.totals().decode_steps - before
-        reader.close()
-        return problem is None and steps > _NEW_TOKENS - 1
 
     def _check_alive(self) -> None:
         death = self._process.death()

@@ -149,7 +149,7 @@ class _Attempt:
         client = GenerateClient(self._plan.url, sampling=Sampling(never=facts.end_tokens))
         prompts = PromptMaker(self._seed, range(facts.vocabulary))
         overlap = _OVERLAP_OFF not in self._plan.argv
-        server = ServerTraits(self._prepared.pool, overlap=overlap, lingers=ready.lingers)
+        server = ServerTraits(self._prepared.pool, overlap=overlap)
         scenario = self._scenario = self._prepared.scenario(server, self._prepared.options, self._seed)
         driver = self._driver = Driver(scenario, client, self._recording, prompts, self._waves.add)
         watch = Watch(process, self._recording, lambda: driver.open_requests, self._spec.engine.hang_seconds)

@@ -94,7 +94,6 @@ def tight_load(
     *,
     overlap: bool = True,
     told_overlap: bool | None = None,
-    told_lingers: bool | None = None,
     release: Release = Release.V0_5_23,
     queue: int = 64,
     poll: int = 4,
@@ -104,7 +103,6 @@ def tight_load(
 
     Args:
         told_overlap: what the scenario is told of `overlap`; the truth when None.
-        told_lingers: what it is told of requests that linger; the truth when None.
     """
     options = TightOptions(queue=queue)
     arguments = Tight.engine_needs(pool, options).arguments
@@ -115,5 +113,4 @@ def tight_load(
         chunked_prefill_size=int(arguments[arguments.index("--chunked-prefill-size") + 1]),
     )
     told = overlap if told_overlap is None else told_overlap
-    lingers = release is Release.V0_5_18 if told_lingers is None else told_lingers
-    return ModelledLoad(Tight(ServerTraits(pool, told, lingers), options, seed=1), scheduler, poll=poll, travel=travel)
+    return ModelledLoad(Tight(ServerTraits(pool, told), options, seed=1), scheduler, poll=poll, travel=travel)

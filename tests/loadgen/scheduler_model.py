@@ -116,14 +116,19 @@ class Scheduler:
     def _next_batch(self) -> Batch | None:
         """scheduler.py, get_next_batch_to_run."""
         self._merge_last_prefill()
-        finished = [request for request in self._running.requests if request.finished]
-        self._running.drop(finished)
-        if finished:
-            self._running.is_full = False
+        if self._release is not Release.V0_5_18:
+            self._drop_finished()
         prefill = self._prefill()
         if prefill is not None:
             return prefill
         return self._decode() if self._running.requests else None
+
+    def _drop_finished(self) -> None:
+        """0.5.18 does it in update_running_batch, so a request that ended opens admission only after a decode step."""
+        finished = [request for request in self._running.requests if request.finished]
+        self._running.drop(finished)
+        if finished:
+            self._running.is_full = False
 
     def _merge_last_prefill(self) -> None:
         last = self._last
@@ -171,6 +176,7 @@ class Scheduler:
     def _decode(self) -> Batch | None:
         """scheduler.py, update_running_batch; None when the step is put off, or nobody is left to decode."""
         running = self._running
+        self._drop_finished()
         rows_before = len(running.requests)
         finishing = self._finishing_in_flight()
         running.drop(finishing)

@@ -80,25 +80,6 @@ def test_a_row_that_leaves_early_is_not_foreseen() -> None:
         made.follow(step(2, 1, 0))
 
 
-def test_a_request_that_lingers_is_known_again_in_the_step_after_its_last() -> None:
-    made = Carousel(128, 8, overlap=True, lingers=True)
-    made.board([Ticket(2, 3), Ticket(2, 4)])
-    for number, rows, need in [(1, 2, 0), (2, 2, 0), (3, 2, 1), (4, 2, 1), (5, 1, 0)]:
-        made.follow(step(number, rows, need))
-    assert made.riders == []
-
-
-def test_a_request_does_not_linger_through_a_prefill() -> None:
-    """The prefill's turn of the loop is enough for SGLang to see that it has ended."""
-    made = Carousel(128, 8, overlap=True, lingers=True)
-    made.board([Ticket(2, 3), Ticket(2, 9), Ticket(2, 9)])
-    made.follow(step(1, 2, 0))
-    made.follow(step(2, 2, 0))
-    made.follow(step(3, 2, 1))
-    made.follow(step(4, 2, 0, extends=1))
-    assert [rider.last_step for rider in made.riders] == [9, 12]
-
-
 def test_successors_leave_no_step_without_a_crossing() -> None:
     made = carousel(Ticket(2, 4), Ticket(2, 5), Ticket(2, 6), overlap=False)
     made.follow(step(1, 3, 0))

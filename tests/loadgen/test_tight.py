@@ -85,15 +85,10 @@ def test_0_5_18_meets_its_first_critical_step_as_soon(pool: Pool, overlap: bool)
     assert any(step.critical for step in load.run(30))
 
 
-@settings(max_examples=10)
-@given(st.builds(Pool, page_size=st.integers(64, 256), pages=st.integers(16, 300)))
-def test_where_requests_linger_every_second_step_is_critical(pool: Pool) -> None:
-    """0.5.18 decodes a request that has ended once more, so its pages come back a step late."""
-    load = tight_load(pool, release=Release.V0_5_18)
-    load.run(steps_to_settle(pool))
-    steps = load.run(400)
-    assert critical(steps) == pytest.approx(0.5, abs=0.01)
-    assert load.scenario.restarts == []
+def test_0_5_18_comes_to_the_edge_again_and_again() -> None:
+    """It cannot be held there: a request that has ended opens admission only after the next decode step."""
+    load = tight_load(Pool(128, 32), release=Release.V0_5_18)
+    assert sum(step.critical for step in load.run(3000)) > 20
 
 
 @settings(max_examples=8)
@@ -228,8 +223,8 @@ def test_admission_reserves_nothing_for_tokens_to_come() -> None:
 @pytest.mark.parametrize(
     ("pool", "field", "value", "message"),
     [
-        (Pool(15, 32), "engine.page_size", 15, "too small to stagger requests in; tight needs at least 16"),
-        (Pool(16, 6), "engine.pool_pages", 6, "too few for requests to take turns; tight needs at least 7"),
+        (Pool(31, 32), "engine.page_size", 31, "too small to stagger requests in; tight needs at least 32"),
+        (Pool(32, 6), "engine.pool_pages", 6, "too few for requests to take turns; tight needs at least 7"),
     ],
 )
 def test_a_pool_on_which_it_cannot_work_is_refused(pool: Pool, field: str, value: int, message: str) -> None:
