@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from service.engine import procfs, warden
 from tests.engine.launches import FAKE_ENGINE, alive, children_of, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-TOKEN = "token-of-the-warden-test"
+TOKEN = f"token-of-the-warden-test-{os.getpid()}"  # what a warden sweeps must not be that of a test running beside it
 
 
 @pytest.fixture
@@ -111,14 +112,15 @@ def test_engine_leads_a_session_of_its_own(start: Callable[..., subprocess.Popen
 def test_temporary_files_of_the_engine_are_in_a_folder_of_its_own_that_is_removed(
     tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
-    process = start("temporary_file", temporary=str(tmp_path))
-    report(process)
-    assert wait_for((tmp_path / "written").exists)
-    file = Path((tmp_path / "written").read_text())
-    assert file.exists() and file.parent.parent == tmp_path and file.parent.name.startswith("lastpage-")
-    process.terminate()
-    assert process.wait(20) == 0
-    assert not file.parent.exists()
+    with tempfile.TemporaryDirectory() as shallow:  # pytest's own folders can be too deep for a socket
+        process = start("temporary_file", temporary=shallow)
+        report(process)
+        assert wait_for((tmp_path / "written").exists)
+        file = Path((tmp_path / "written").read_text())
+        assert file.exists() and file.parent.parent == Path(shallow) and file.parent.name.startswith("lastpage-")
+        process.terminate()
+        assert process.wait(20) == 0
+        assert not file.parent.exists()
 
 
 def test_folder_that_is_too_deep_for_a_socket_is_not_used(
