@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -189,15 +190,23 @@ async def test_killing_the_warden_ends_the_engine_and_is_noticed(tmp_path: Path)
     os.kill(children[-1], signal.SIGKILL)  # no token and no warden: this one alone cannot be found
 
 
-async def test_temporary_files_go_although_somebody_killed_the_warden(tmp_path: Path) -> None:
-    process = await EngineProcess.start(fake_plan(tmp_path, "temporary_file"))
+@pytest.fixture
+def shallow() -> Iterator[str]:
+    """A folder of a short path: pytest's own can be too deep for a socket."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield folder
+
+
+async def test_temporary_files_go_although_somebody_killed_the_warden(tmp_path: Path, shallow: str) -> None:
+    plan = fake_plan(tmp_path, "temporary_file")
+    process = await EngineProcess.start(replace(plan, environment={**plan.environment, "TMPDIR": shallow}))
     assert wait_for((tmp_path / "written").exists)
     scratch = Path((tmp_path / "written").read_text()).parent
     stat = procfs.read_stat(process.pid)
-    assert stat is not None and scratch != tmp_path
+    assert stat is not None and str(scratch.parent) == shallow
     os.kill(stat.parent, signal.SIGKILL)
     await process.stop()
-    assert not alive(process.pid) and scratch.name not in os.listdir(tmp_path)  # noqa: PTH208
+    assert not alive(process.pid) and os.listdir(shallow) == []  # noqa: PTH208
 
 
 @pytest.mark.parametrize("interpreter", ["/no/such/python", "/"])
