@@ -5,7 +5,6 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from service.engine.check import check
@@ -13,6 +12,7 @@ from service.engine.installation import Engine
 from service.home import Home
 from service.plugin.settings import Profile
 from tests.engine.interpreters import answering, calls, script
+from tests.engine.launches import alive, wait_for
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_check_never_hangs_and_leaves_no_process(home: Home, tmp_path: Path) -> 
     assert time.monotonic() - started < 10
     assert found.problem == f"{python} gave no answer within 0.5 s"
     child = int((tmp_path / "child").read_text())
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    assert wait_for(lambda: not alive(child))
 
 
 def test_good_answer_is_kept_until_the_installation_changes(home: Home, tmp_path: Path) -> None:
