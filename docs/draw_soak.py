@@ -34,7 +34,7 @@ async def soak(engine: str | None) -> tuple[Run, Run, Progress]:
 
 def draw(ended: Run, half_way: Run, progress: Progress) -> None:
     """Write the picture."""
-    console = Console(record=True, width=118, force_terminal=True)
+    console = Console(record=True, width=132, force_terminal=True)
     console.print("$ lastpage soak", highlight=False)
     console.print(panel(half_way, progress))
     # Where the run's files are says nothing to a reader of the picture.
