@@ -24,13 +24,14 @@ soak: $(STAMP) ## launch SGLang, drive its page pool to exhaustion for 60 s, pri
 	@$(if $(filter --engine --engine=%,$(ARGS)),,$(BIN)/lastpage engine ensure $(RELEASE))
 	@$(BIN)/lastpage soak $(ARGS)
 
-test: test-fast ## lint and pass every test, those that boot a real SGLang included
+test: lint prometheus ## lint and pass every test, those that boot a real SGLang included
+	$(BIN)/python -m pytest -m "not real" --numprocesses auto $(ARGS)
 	@$(BIN)/lastpage engine install $(RELEASE)
 	@$(BIN)/lastpage engine install $(RELEASE_WITHOUT_CLAMP)
 	$(BIN)/python -m pytest -m real $(ARGS)
 
-test-fast: lint prometheus ## lint and pass the tests that need no SGLang
-	$(BIN)/python -m pytest -m "not real" --numprocesses auto $(ARGS)
+test-fast: lint prometheus ## lint and pass the tests that start no process: half a minute
+	$(BIN)/python -m pytest -m "not real and not processes" --numprocesses auto $(ARGS)
 
 lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .

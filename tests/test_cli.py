@@ -23,7 +23,7 @@ from service.runs.faults import Fault
 from service.runs.model import RunStatus
 from tests.fake_executor import AT_THE_EDGE, CRASH, FakeExecutor
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.processes]
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from service.engine import procfs
 from service.engine.process import EngineNotStarted, EngineProcess
 from tests.engine.launches import alive, children_of, fake_plan, wait_for
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.processes]
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTICE_NS = 500_000_000

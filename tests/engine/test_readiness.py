@@ -21,7 +21,7 @@ from service.engine.process import EngineProcess
 from service.engine.readiness import EngineNotReady, EngineRefused, Ready, wait_ready
 from tests.engine.launches import fake_plan, wait_for
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.processes]
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_SERVER = Path(__file__).with_name("fake_server.py")

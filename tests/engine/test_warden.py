@@ -16,6 +16,8 @@ import pytest
 from service.engine import procfs, warden
 from tests.engine.launches import FAKE_ENGINE, alive, children_of, wait_for
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = f"token-of-the-warden-test-{os.getpid()}"  # what a warden sweeps must not be that of a test running beside it
 

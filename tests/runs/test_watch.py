@@ -21,7 +21,7 @@ from service.runs.watch import Alarm, Sign, Watch
 
 from .recordings import record
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20), pytest.mark.processes]
 
 HANG_SECONDS = 0.4
 LATE_NS = 8e9  # a busy machine is no fault of the code
