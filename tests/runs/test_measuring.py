@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,19 +15,6 @@ from service.plugin.recorder import FlightRecorder
 from service.runs.measuring import histograms_of, measures_of, percentiles
 from service.runs.model import Measures
 from service.runs.recording import Recording
-
-from .recordings import record
-
-
-@pytest.fixture
-def writer(tmp_path: Path) -> FlightRecorder:
-    return record(tmp_path / "flight.bin")
-
-
-@pytest.fixture
-def recording(writer: FlightRecorder, tmp_path: Path) -> Recording:
-    return Recording(tmp_path / "flight.bin")
-
 
 RESTARTS = [Restart(0.1, "dry", "dry: 1"), Restart(0.2, "early", "early: 2"), Restart(0.3, "dry", "dry: 3")]
 

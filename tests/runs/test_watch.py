@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +17,6 @@ from service.engine.ports import free_port
 from service.plugin.recorder import FlightRecorder
 from service.runs.recording import Recording
 from service.runs.watch import Alarm, Sign, Watch
-
-from .recordings import record
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20), pytest.mark.processes]
 
@@ -56,16 +53,6 @@ async def port(*, answering: bool = True) -> AsyncIterator[int]:
     async with server:
         number: int = server.sockets[0].getsockname()[1]
         yield number
-
-
-@pytest.fixture
-def writer(tmp_path: Path) -> FlightRecorder:
-    return record(tmp_path / "flight.bin")
-
-
-@pytest.fixture
-def recording(writer: FlightRecorder, tmp_path: Path) -> Recording:
-    return Recording(tmp_path / "flight.bin")
 
 
 def one_open() -> int:
