@@ -89,8 +89,12 @@ class GenerateClient:
             return [_in_band_error(answers, began)] * len(requests)
         return [judge(answer, request, began) for answer, request in zip(answers, requests, strict=True)]
 
-    async def send_streamed(self, request: GenerateRequest) -> Completion:
-        """Send one request and read its answer as a stream, which tells when the first token came."""
+    async def send_streamed(self, request: GenerateRequest, hang_up_tokens: int | None = None) -> Completion:
+        """Send one request and read its answer as a stream, which tells when the first token came.
+
+        Args:
+            hang_up_tokens: new tokens after which to hang up; None reads to the end.
+        """
         began = time.monotonic()
         body = {
             "input_ids": list(request.prompt),
@@ -115,6 +119,8 @@ class GenerateClient:
                     tokens.seen(_new_tokens(last), time.monotonic())
                     if isinstance(last, Mapping) and "error" in last:
                         return _in_band_error(last, began)
+                    if hang_up_tokens is not None and _new_tokens(last) >= hang_up_tokens:
+                        return hung_up(began, tokens)
         except (httpx.HTTPError, ValueError) as error:
             return _failure(error, began)
         if not ended:
@@ -128,25 +134,26 @@ class TokenTimes:
     Attributes:
         first_seconds: from sending to the first token; None before it.
         gaps: seconds between one token and the next. Tokens that came together share the time since those before them.
+        count: how many came.
     """
 
     def __init__(self, began: float) -> None:
         self.first_seconds: float | None = None
         self.gaps: list[float] = []
         self._began = began
-        self._tokens = 0
+        self.count = 0
         self._last = began
 
     def seen(self, tokens: int, at: float) -> None:
         """So many tokens had come at that time, by the monotonic clock."""
-        new = tokens - self._tokens
+        new = tokens - self.count
         if new <= 0:
             return
         if self.first_seconds is None:
             self.first_seconds = at - self._began
         else:
             self.gaps += [(at - self._last) / new] * new
-        self._tokens, self._last = tokens, at
+        self.count, self._last = tokens, at
 
 
 def judge(answer: Any, request: GenerateRequest, began: float, tokens: TokenTimes | None = None) -> Completion:
@@ -176,6 +183,16 @@ def judge(answer: Any, request: GenerateRequest, began: float, tokens: TokenTime
         new_tokens=new_tokens,
         first_token_seconds=tokens.first_seconds if tokens else None,
         token_gaps=tuple(tokens.gaps) if tokens else (),
+    )
+
+
+def hung_up(began: float, tokens: TokenTimes | None = None) -> Completion:
+    """The end of a request whose client hung up, as planned."""
+    return Completion(
+        Outcome.HUNG_UP,
+        time.monotonic() - began,
+        new_tokens=tokens.count if tokens else 0,
+        first_token_seconds=tokens.first_seconds if tokens else None,
     )
 
 

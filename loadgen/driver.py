@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import anyio
 import anyio.abc
 
-from .client import GenerateClient, GenerateRequest
+from .client import GenerateClient, GenerateRequest, hung_up
 from .histogram import SECONDS, Histogram
 from .outcomes import FAILURES, Completion, Outcome
-from .pages import Shape
+from .planned import PlannedRequest, PromptMaker
 from .sample import Sample
 from .scenarios.base import Observation, ObservedStep, Scenario, Wave
 
@@ -74,17 +74,6 @@ class Tally:
         self.failures[text if known else _OTHER_FAILURES] += 1
 
 
-class PromptMaker:
-    """Prompts of random token ids. The same seed gives the same prompts."""
-
-    def __init__(self, seed: int, token_ids: range) -> None:
-        self._random = random.Random(seed)
-        self._token_ids = token_ids
-
-    def prompt(self, tokens: int) -> list[int]:
-        return self._random.choices(self._token_ids, k=tokens)
-
-
 class Driver:
     """Runs one scenario for a time.
 
@@ -114,6 +103,7 @@ class Driver:
         self._on_wave = on_wave
         self.tally = Tally()
         self.open_requests = 0
+        self._sent = 0
         self.unanswered = Outcome.CANCELLED
 
     async def run(self, duration: float) -> None:
@@ -126,7 +116,7 @@ class Driver:
             try:
                 while (elapsed := time.monotonic() - began) < duration:
                     wave = self._scenario.next_wave(Observation(elapsed, self._feed.take(), self.open_requests))
-                    if wave.shapes:
+                    if wave.requests:
                         self._on_wave(elapsed, wave)
                         self._start(wave, senders)
                     await anyio.sleep(POLL_SECONDS)
@@ -134,20 +124,29 @@ class Driver:
                 senders.cancel_scope.cancel()
 
     def _start(self, wave: Wave, senders: anyio.abc.TaskGroup) -> None:
-        requests = [self._request(shape) for shape in wave.shapes]
-        self.open_requests += len(requests)
-        if wave.streamed:
-            for request in requests:
-                senders.start_soon(self._send_streamed, request)
-        else:
-            senders.start_soon(self._send_together, requests)
+        self.open_requests += len(wave.requests)
+        together = []
+        for planned in wave.requests:
+            request = self._request(planned)
+            if wave.streamed or planned.hangs_up:
+                senders.start_soon(self._send_streamed, request, planned)
+            else:
+                together.append(request)
+        if together:
+            senders.start_soon(self._send_together, together)
 
-    def _request(self, shape: Shape) -> GenerateRequest:
-        return GenerateRequest(self._prompts.prompt(shape.prompt_tokens), shape.max_new_tokens)
+    def _request(self, planned: PlannedRequest) -> GenerateRequest:
+        self._sent += 1
+        return GenerateRequest(self._prompts.prompt(self._sent, planned), planned.shape.max_new_tokens)
 
-    async def _send_streamed(self, request: GenerateRequest) -> None:
+    async def _send_streamed(self, request: GenerateRequest, planned: PlannedRequest) -> None:
+        began = time.monotonic()
         with self._accounting(1) as completions:
-            completions.append(await self._client.send_streamed(request))
+            patience = math.inf if planned.hang_up_seconds is None else planned.hang_up_seconds
+            with anyio.move_on_after(patience) as waiting:
+                completions.append(await self._client.send_streamed(request, planned.hang_up_tokens))
+            if waiting.cancelled_caught:
+                completions.append(hung_up(began))
 
     async def _send_together(self, requests: list[GenerateRequest]) -> None:
         with self._accounting(len(requests)) as completions:

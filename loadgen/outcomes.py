@@ -16,10 +16,11 @@ class Outcome(str, enum.Enum):
     REFUSED = "refused"  # an HTTP status other than 200
     LOST = "lost"  # no connection, a connection that broke, or a stream without its end mark
     TIMED_OUT = "timed_out"
+    HUNG_UP = "hung_up"  # given up by the client, as the scenario had planned it
     CANCELLED = "cancelled"  # taken back by the load itself, when it ended
 
 
-FAILURES = frozenset(Outcome) - {Outcome.DONE, Outcome.CANCELLED}
+FAILURES = frozenset(Outcome) - {Outcome.DONE, Outcome.HUNG_UP, Outcome.CANCELLED}
 
 
 @dataclass(frozen=True, slots=True)

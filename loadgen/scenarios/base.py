@@ -6,7 +6,7 @@ No I/O, no clock, and no chance but the seed.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from ..pages import Pool, Shape
+from ..planned import PlannedRequest
 
 _NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 
@@ -57,12 +58,18 @@ class Wave:
     """Requests planned together, to be sent now and in this order.
 
     Attributes:
-        shapes: one a request.
+        requests: in the order in which they are sent.
         streamed: whether the client asks for a stream for each, which gives latencies, instead of one answer for all.
+            A request whose client may hang up is always sent on its own.
     """
 
-    shapes: tuple[Shape, ...] = ()
+    requests: tuple[PlannedRequest, ...] = ()
     streamed: bool = False
+
+    @classmethod
+    def of(cls, shapes: Iterable[Shape], *, streamed: bool = False) -> Wave:
+        """A wave of requests that share nothing and wait for their answers."""
+        return cls(tuple(map(PlannedRequest, shapes)), streamed)
 
 
 @dataclass(frozen=True)
@@ -72,10 +79,12 @@ class ServerTraits:
     Attributes:
         pool: the KV pool.
         overlap: whether the server runs with overlap scheduling, SGLang's default.
+        prefix_cache: whether it keeps the pages of what has ended in a radix cache, SGLang's default.
     """
 
     pool: Pool
     overlap: bool = True
+    prefix_cache: bool = False
 
 
 @dataclass(frozen=True)

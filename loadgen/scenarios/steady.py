@@ -68,7 +68,7 @@ class Steady(Scenario[SteadyOptions]):
             prompt = self._random.randint(max(1, self._longest_prompt // 2), self._longest_prompt)
             answer = self._random.randint(max(1, self._longest_answer // 2), self._longest_answer)
             shapes.append(Shape(prompt, answer))
-        return Wave(tuple(shapes), streamed=True)
+        return Wave.of(shapes, streamed=True)
 
 
 def _longest(pool: Pool, options: SteadyOptions) -> tuple[int, int]:

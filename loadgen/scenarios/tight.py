@@ -118,7 +118,7 @@ class Tight(Scenario[TightOptions]):
             self._begin()
         tickets = self._plan()
         self._carousel.board(tickets)
-        return Wave(tuple(crossing_once(t.pages, t.at_step, self.server.pool.page_size) for t in tickets))
+        return Wave.of(crossing_once(t.pages, t.at_step, self.server.pool.page_size) for t in tickets)
 
     def _begin(self) -> None:
         pool = self.server.pool

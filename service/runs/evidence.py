@@ -44,8 +44,8 @@ class SentWaves:
             {
                 "elapsed_seconds": round(elapsed, 4),
                 "requests": [
-                    {"prompt_tokens": shape.prompt_tokens, "max_new_tokens": shape.max_new_tokens}
-                    for shape in wave.shapes
+                    {"prompt_tokens": request.shape.prompt_tokens, "max_new_tokens": request.shape.max_new_tokens}
+                    for request in wave.requests
                 ],
             }
             for elapsed, wave in self._waves

@@ -16,6 +16,7 @@ from service.runs.spec import RunSpec
 
 SUCCESSFUL_OUTCOME = "done"
 CANCELLED_OUTCOME = "cancelled"  # given up by the driver itself, when a run ends: no fault of the engine
+HUNG_UP_OUTCOME = "hung_up"  # given up by the client, as the scenario had planned it
 
 
 class RunStatus(str, enum.Enum):
@@ -117,10 +118,10 @@ class Measures(Shape):
     def critical_share(self) -> float:
         return self._share(self.critical_steps)
 
-    @computed_field(description="Requests that neither ended well nor were cancelled.")  # type: ignore[prop-decorator]
+    @computed_field(description="Requests that neither ended well nor were given up on purpose.")  # type: ignore[prop-decorator]
     @property
     def failed_requests(self) -> int:
-        excused = (SUCCESSFUL_OUTCOME, CANCELLED_OUTCOME)
+        excused = (SUCCESSFUL_OUTCOME, HUNG_UP_OUTCOME, CANCELLED_OUTCOME)
         return sum(count for outcome, count in self.requests.items() if outcome not in excused)
 
     @computed_field(description="Fewest pages left over by a crossing step.")  # type: ignore[prop-decorator]

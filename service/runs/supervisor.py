@@ -11,8 +11,9 @@ import anyio
 import anyio.to_thread
 
 from loadgen.client import GenerateClient, GenerateRequest, Sampling
-from loadgen.driver import Driver, PromptMaker, Tally
+from loadgen.driver import Driver, Tally
 from loadgen.outcomes import Outcome
+from loadgen.planned import PromptMaker
 from loadgen.scenarios import Scenario, ServerTraits
 from service.engine.command import LaunchPlan, plan_launch
 from service.engine.overlay import write_overlay
@@ -37,6 +38,7 @@ _LAST_WORDS_SECONDS = 3.0
 _SURVIVAL_TOKENS = 8
 _IDLE_SECONDS = 1.0
 _OVERLAP_OFF = "--disable-overlap-schedule"
+_PREFIX_CACHE_OFF = "--disable-radix-cache"
 
 
 class Supervisor:
@@ -148,8 +150,11 @@ class _Attempt:
         facts = self._prepared.facts
         client = GenerateClient(self._plan.url, sampling=Sampling(never=facts.end_tokens))
         prompts = PromptMaker(self._seed, range(facts.vocabulary))
-        overlap = _OVERLAP_OFF not in self._plan.argv
-        server = ServerTraits(self._prepared.pool, overlap=overlap)
+        server = ServerTraits(
+            self._prepared.pool,
+            overlap=_OVERLAP_OFF not in self._plan.argv,
+            prefix_cache=_PREFIX_CACHE_OFF not in self._plan.argv,
+        )
         scenario = self._scenario = self._prepared.scenario(server, self._prepared.options, self._seed)
         driver = self._driver = Driver(scenario, client, self._recording, prompts, self._waves.add)
         watch = Watch(process, self._recording, lambda: driver.open_requests, self._spec.engine.hang_seconds)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from loadgen.pages import Pool, Shape
+from loadgen.pages import Pool
+from loadgen.planned import PlannedRequest
 from loadgen.scenarios.base import Observation, Scenario, ServerTraits
 from loadgen.scenarios.tight import Tight, TightOptions
 from service.plugin.recorder import DecodeStep
@@ -38,7 +39,7 @@ class ModelledLoad:
         self.strangers: list[int] = []
         self._poll = poll
         self._travel = travel
-        self._under_way: deque[tuple[int, tuple[Shape, ...]]] = deque()
+        self._under_way: deque[tuple[int, tuple[PlannedRequest, ...]]] = deque()
         self._seen = 0
         self._iterations = 0
 
@@ -73,7 +74,7 @@ class ModelledLoad:
         if self._iterations % self._poll == 0 and not self.paused:
             self._look()
         while self._under_way and self._under_way[0][0] <= self._iterations:
-            self.sent += [self.scheduler.submit(shape) for shape in self._under_way.popleft()[1]]
+            self.sent += [self.scheduler.submit(request.shape) for request in self._under_way.popleft()[1]]
         self.scheduler.iterate()
         self._iterations += 1
         if self._iterations % _CHECKED_EVERY == 0:
@@ -82,11 +83,11 @@ class ModelledLoad:
     def _look(self) -> None:
         seen = self.steps[self._seen :]
         self._seen = len(self.steps)
-        under_way = sum(len(shapes) for _, shapes in self._under_way)
+        under_way = sum(len(requests) for _, requests in self._under_way)
         open_requests = len(self.sent) + under_way - len(self.scheduler.ended)
         wave = self.scenario.next_wave(Observation(self._iterations / _ITERATIONS_A_SECOND, seen, open_requests))
-        if wave.shapes:
-            self._under_way.append((self._iterations + self._travel, wave.shapes))
+        if wave.requests:
+            self._under_way.append((self._iterations + self._travel, wave.requests))
 
 
 def tight_load(

@@ -248,4 +248,4 @@ def test_whatever_the_server_answers_is_an_outcome(answer: Any) -> None:
 
 
 def test_only_done_and_cancelled_are_no_failures() -> None:
-    assert set(Outcome) - FAILURES == {Outcome.DONE, Outcome.CANCELLED}
+    assert set(Outcome) - FAILURES == {Outcome.DONE, Outcome.HUNG_UP, Outcome.CANCELLED}

@@ -26,7 +26,7 @@ def arrivals(options: SteadyOptions, seed: int, looks: list[float], pool: Pool =
     scenario = Steady(ServerTraits(pool), options, seed)
     waves = [(at, scenario.next_wave(Observation(at, (), open_requests=0))) for at in looks]
     assert all(wave.streamed for _, wave in waves)
-    return [(at, shape) for at, wave in waves for shape in wave.shapes]
+    return [(at, request.shape) for at, wave in waves for request in wave.requests]
 
 
 def seconds(until: float, every: float = 0.01) -> list[float]:
