@@ -9,10 +9,7 @@ from loadgen.pages import Pool
 from loadgen.planned import PlannedRequest
 from loadgen.scenarios.base import Observation, Scenario, ServerTraits
 from loadgen.scenarios.tight import Tight, TightOptions
-from service.plugin.recorder import DecodeStep
-
-from .admission_model import Request
-from .scheduler_model import Release, Scheduler
+from loadgen.scheduler_model import ModelStep, Release, Request, Scheduler
 
 _ITERATIONS_A_SECOND = 500
 _CHECKED_EVERY = 50
@@ -44,10 +41,10 @@ class ModelledLoad:
         self._iterations = 0
 
     @property
-    def steps(self) -> list[DecodeStep]:
+    def steps(self) -> list[ModelStep]:
         return self.scheduler.steps
 
-    def run(self, steps: int) -> list[DecodeStep]:
+    def run(self, steps: int) -> list[ModelStep]:
         """Go on for as many decode steps, and return them. An idle server makes none, and ends this early."""
         first = len(self.steps)
         latest = self._iterations + 10 * steps + 1000

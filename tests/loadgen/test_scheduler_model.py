@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from itertools import chain, repeat
 from pathlib import Path
@@ -12,11 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadgen.pages import Pool, Shape, crossings
-from service.plugin.recorder import DecodeStep
-
-from .admission_model import NotServable
-from .page_pool_model import OutOfPages, PagePool
-from .scheduler_model import Release, Scheduler
+from loadgen.scheduler_model import ModelStep, NotServable, OutOfPages, PagePool, Release, Scheduler
+from service.plugin.recorder import DecodeStep, Outcome
 
 # Made from the plan.jsonl and flight.bin of runs of `tight` on the releases named in them, cut before the run's end.
 # Lists are run-length coded: [how often, what]. Of a request: prompt tokens, max_new_tokens.
@@ -28,7 +26,7 @@ def expanded(coded: list[list[int]]) -> list[tuple[int, ...]]:
     return list(chain.from_iterable(repeat(tuple(what), times) for times, *what in coded))
 
 
-def fields(step: DecodeStep) -> tuple[int, ...]:
+def fields(step: ModelStep) -> tuple[int, ...]:
     return (step.batch_size, step.need, step.free, step.trailing, step.extends, step.retracted)
 
 
@@ -69,6 +67,24 @@ def test_model_makes_the_very_steps_that_a_real_server_made(path: Path) -> None:
     expected = expanded(recording["steps"])
     # When exactly a wave arrived was not recorded; it came between two decode steps, or there was no such moment.
     assert expected in [replay(recording, wait) for wait in range(6)]
+
+
+def test_a_step_of_the_model_tells_all_that_the_probe_tells_but_time_and_outcome() -> None:
+    told = {field.name for field in dataclasses.fields(ModelStep)}
+    recorded = {field.name for field in dataclasses.fields(DecodeStep)}
+    assert recorded - told == {"at_ns", "outcome"}
+
+
+@given(st.integers(1, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
+def test_a_step_of_the_model_is_tight_and_critical_when_the_probe_would_say_so(
+    batch_size: int, need: int, free: int, trailing: int
+) -> None:
+    step = ModelStep(1, batch_size, need, free, trailing, extends=0, retracted=0)
+    told = {field.name: getattr(step, field.name) for field in dataclasses.fields(step)}
+    known = {field.name for field in dataclasses.fields(DecodeStep)}
+    told = {name: value for name, value in told.items() if name in known}
+    probed = DecodeStep(**told, at_ns=0, outcome=Outcome.RETURNED)
+    assert (step.tight, step.critical) == (probed.tight, probed.critical)
 
 
 SHAPES = st.lists(st.builds(Shape, st.integers(1, 60), st.integers(2, 40)), min_size=1, max_size=25)

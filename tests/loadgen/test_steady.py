@@ -13,10 +13,9 @@ from pydantic import ValidationError
 from loadgen.pages import Pool, Shape
 from loadgen.scenarios.base import Observation, ServerTraits
 from loadgen.scenarios.steady import Steady, SteadyOptions
+from loadgen.scheduler_model import Scheduler, check_servable
 
-from .admission_model import check_servable
 from .modelled_load import ModelledLoad
-from .scheduler_model import Scheduler
 
 POOL = Pool(128, 32)
 

@@ -19,10 +19,9 @@ from loadgen.scenarios.tight import (
     possible_leads,
     seat_pages,
 )
-from service.plugin.recorder import DecodeStep
+from loadgen.scheduler_model import ModelStep, Release
 
 from .modelled_load import ModelledLoad, tight_load
-from .scheduler_model import Release
 
 POOLS = st.builds(
     Pool,
@@ -38,7 +37,7 @@ SMALL_PAGES = st.builds(
 QUEUES = st.sampled_from([8, 16, 64, 200])
 
 
-def critical(steps: list[DecodeStep]) -> float:
+def critical(steps: list[ModelStep]) -> float:
     """Share of the steps that are critical."""
     return sum(step.critical for step in steps) / len(steps)
 

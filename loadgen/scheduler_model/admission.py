@@ -5,9 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from loadgen.pages import Pool, Shape, pages_for
-
-from .page_pool_model import PagePool
+from ..pages import Pool, Shape, pages_for
+from .page_pool import PagePool
 
 MAX_PREFILL_TOKENS = 16384
 """server_args.py: the default of --max-prefill-tokens."""

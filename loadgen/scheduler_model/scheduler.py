@@ -1,8 +1,8 @@
-"""SGLang's scheduler, step by step, to hold the planner against.
+"""SGLang's scheduler, one iteration of its event loop at a time (pure).
 
-It follows SGLang 0.5.23 (files are named from `sglang/srt/`) as a scenario has it launched: no radix cache, no early
-stop, nothing reserved for tokens to come. 0.5.18 is modelled too; where it differs, `Release` is asked. Requests have
-lengths and no content. `test_scheduler_model.py` replays recordings of real servers on it.
+It follows SGLang 0.5.23, files under `sglang/srt/managers`, launched with no radix cache, no early stop, and nothing
+reserved for tokens to come. 0.5.18 is modelled too; where it differs, `Release` is asked. Requests have lengths and no
+content.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from loadgen.pages import Pool, Shape, pages_for
-from service.plugin.recorder import DecodeStep, Outcome
-
-from .admission_model import PrefillAdder, Request, Verdict, check_servable
-from .page_pool_model import PagePool
+from ..pages import Pool, Shape, pages_for
+from .admission import PrefillAdder, Request, Verdict, check_servable
+from .page_pool import PagePool
 
 CHUNKED_PREFILL_SIZE = 8192
 
@@ -26,6 +24,46 @@ class Release(enum.Enum):
 
     V0_5_18 = "0.5.18"
     V0_5_23 = "0.5.23"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStep:
+    """One decode step, as the probe inside a server would have recorded it; an `ObservedStep`.
+
+    Attributes:
+        step: decode step number, from 1.
+        batch_size: batch rows.
+        need: rows that need a new page.
+        free: free pages.
+        trailing: rows behind the last row that needs a page; 0 when no row does.
+        extends: prefill batches since the previous decode step.
+        retracted: requests retracted since the previous decode step.
+        evicted: pages that the prefix cache gave up since the previous decode step.
+        cached: pages in the prefix cache that could be evicted.
+    """
+
+    step: int
+    batch_size: int
+    need: int
+    free: int
+    trailing: int
+    extends: int
+    retracted: int
+    evicted: int = 0
+    cached: int = 0
+
+    @property
+    def crossing(self) -> bool:
+        return self.need > 0
+
+    @property
+    def tight(self) -> bool:
+        return 0 < self.need == self.free
+
+    @property
+    def critical(self) -> bool:
+        """Without the clamp this very step reads one element past the free list."""
+        return self.tight and self.trailing > 0
 
 
 @dataclass(eq=False)
@@ -67,7 +105,7 @@ class Scheduler:
         chunked_prefill_size: int = CHUNKED_PREFILL_SIZE,
     ) -> None:
         self.pool = PagePool(pool)
-        self.steps: list[DecodeStep] = []
+        self.steps: list[ModelStep] = []
         self.ended: list[Request] = []
         self.skipped = 0
         self.retracted = 0
@@ -232,16 +270,14 @@ class Scheduler:
         rows = self._running.requests
         needing = [row for row, request in enumerate(rows) if request.needs_page(self._page_size)]
         self.steps.append(
-            DecodeStep(
+            ModelStep(
                 step=len(self.steps) + 1,
-                at_ns=0,
                 batch_size=len(rows),
                 need=len(needing),
                 free=self.pool.free_pages,
                 trailing=len(rows) - 1 - needing[-1] if needing else 0,
                 extends=self._extends,
                 retracted=self.retracted - self._retracted_before,
-                outcome=Outcome.RETURNED,
             )
         )
         self._extends = 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from loadgen.pages import Pool, pages_for
+from ..pages import Pool, pages_for
 
 
 class OutOfPages(AssertionError):
