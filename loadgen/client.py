@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from .agreement import StreamedIds, contradiction, output_ids
 from .outcomes import Completion, Outcome
 
 _DETAIL_CHARACTERS = 300
@@ -53,11 +54,13 @@ class GenerateClient:
     Args:
         base_url: such as `http://127.0.0.1:30000`.
         timeout: seconds without a byte from the server after which a request counts as timed out.
+        incremental_streams: whether the server was launched with `--incremental-streaming-output`.
     """
 
     base_url: str
     timeout: float = 60.0
     sampling: Sampling = field(default_factory=Sampling)
+    incremental_streams: bool = False
 
     def __post_init__(self) -> None:
         self._http = httpx.AsyncClient(
@@ -103,6 +106,7 @@ class GenerateClient:
         }
         last: Any = None
         tokens = TokenTimes(began)
+        ids = StreamedIds(self.incremental_streams)
         ended = False
         try:
             async with self._http.stream("POST", "/generate", json=body) as response:
@@ -117,6 +121,7 @@ class GenerateClient:
                         break
                     last = json.loads(data)
                     tokens.seen(_new_tokens(last), time.monotonic())
+                    ids.seen(last)
                     if isinstance(last, Mapping) and "error" in last:
                         return _in_band_error(last, began)
                     if hang_up_tokens is not None and _new_tokens(last) >= hang_up_tokens:
@@ -125,7 +130,7 @@ class GenerateClient:
             return _failure(error, began)
         if not ended:
             return Completion(Outcome.LOST, time.monotonic() - began, "the stream ended without its end mark")
-        return judge(last, request, began, tokens)
+        return judge(last, request, began, tokens, ids)
 
 
 class TokenTimes:
@@ -156,12 +161,19 @@ class TokenTimes:
         self.count, self._last = tokens, at
 
 
-def judge(answer: Any, request: GenerateRequest, began: float, tokens: TokenTimes | None = None) -> Completion:
+def judge(
+    answer: Any,
+    request: GenerateRequest,
+    began: float,
+    tokens: TokenTimes | None = None,
+    streamed: StreamedIds | None = None,
+) -> Completion:
     """How a request ended, from SGLang's answer to it: any JSON value, as it is not to be relied on.
 
     Args:
         began: when it was sent, by the monotonic clock.
         tokens: when its tokens came, where that is known.
+        streamed: the ids that its stream told, where it was one.
     """
     meta = _meta(answer)
     finish = meta.get("finish_reason")
@@ -173,6 +185,8 @@ def judge(answer: Any, request: GenerateRequest, began: float, tokens: TokenTime
         outcome, detail = Outcome.ABORTED, str(finish.get("message", finish))
     elif finish.get("type") == "length" and new_tokens < request.max_new_tokens:
         outcome, detail = Outcome.TRUNCATED, f"{new_tokens} new tokens of {request.max_new_tokens}"
+    ids = streamed.ids if streamed is not None else output_ids(answer)
+    contradicted = streamed.contradiction if streamed is not None else ""
     seconds = meta.get("e2e_latency")
     if not isinstance(seconds, float) or not math.isfinite(seconds):
         seconds = time.monotonic() - began
@@ -183,6 +197,8 @@ def judge(answer: Any, request: GenerateRequest, began: float, tokens: TokenTime
         new_tokens=new_tokens,
         first_token_seconds=tokens.first_seconds if tokens else None,
         token_gaps=tuple(tokens.gaps) if tokens else (),
+        output_ids=tuple(ids or ()),
+        contradiction=contradicted or contradiction(ids, new_tokens, finish, request.max_new_tokens),
     )
 
 

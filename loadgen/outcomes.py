@@ -33,6 +33,8 @@ class Completion:
         first_token_seconds: from sending to the first token; None where the answer does not tell.
         token_gaps: seconds between one token and the next; empty where the answer does not tell.
         seconds: from sending to the end.
+        output_ids: ids of the tokens that came back, of a complete answer; empty where it tells none.
+        contradiction: how stream, token count and final answer contradict each other; empty when they do not.
     """
 
     outcome: Outcome
@@ -41,3 +43,5 @@ class Completion:
     new_tokens: int = 0
     first_token_seconds: float | None = None
     token_gaps: tuple[float, ...] = ()
+    output_ids: tuple[int, ...] = ()
+    contradiction: str = ""

@@ -39,6 +39,7 @@ _SURVIVAL_TOKENS = 8
 _IDLE_SECONDS = 1.0
 _OVERLAP_OFF = "--disable-overlap-schedule"
 _PREFIX_CACHE_OFF = "--disable-radix-cache"
+_INCREMENTAL_STREAMS = "--incremental-streaming-output"
 
 
 class Supervisor:
@@ -148,7 +149,11 @@ class _Attempt:
     async def _under_load(self, process: EngineProcess, ready: Ready) -> None:
         self._recording = Recording(self._plan.flight)
         facts = self._prepared.facts
-        client = GenerateClient(self._plan.url, sampling=Sampling(never=facts.end_tokens))
+        client = GenerateClient(
+            self._plan.url,
+            sampling=Sampling(never=facts.end_tokens),
+            incremental_streams=_INCREMENTAL_STREAMS in self._plan.argv,
+        )
         prompts = PromptMaker(self._seed, range(facts.vocabulary))
         server = ServerTraits(
             self._prepared.pool,

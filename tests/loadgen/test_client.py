@@ -249,3 +249,28 @@ def test_whatever_the_server_answers_is_an_outcome(answer: Any) -> None:
 
 def test_only_done_and_cancelled_are_no_failures() -> None:
     assert set(Outcome) - FAILURES == {Outcome.DONE, Outcome.HUNG_UP, Outcome.CANCELLED}
+
+
+@BOTH_WAYS
+async def test_an_answer_comes_with_its_token_ids(streamed: bool) -> None:
+    (told,) = await ask(answer_in_full, streamed=streamed)
+    assert (told.output_ids, told.contradiction) == ((5,) * 4, "")
+
+
+@BOTH_WAYS
+async def test_an_answer_that_contradicts_itself_says_how(streamed: bool) -> None:
+    (told,) = await ask(answering([completion(4) | {"output_ids": [5] * 3}]), streamed=streamed)
+    assert told.outcome is Outcome.DONE
+    assert told.contradiction == "3 token ids, and a token count of 4"
+
+
+async def test_a_stream_whose_tokens_change_says_so() -> None:
+    async def respond(exchange: Exchange) -> None:
+        await exchange.begin_stream()
+        await exchange.event({"output_ids": [6, 5], "meta_info": {"completion_tokens": 2}})
+        await exchange.event(completion(4))
+        await exchange.event("[DONE]")
+        await exchange.end_stream()
+
+    (told,) = await ask(respond, streamed=True)
+    assert "do not begin with the 2" in told.contradiction
