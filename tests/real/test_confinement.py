@@ -1,5 +1,5 @@
-"""The rehearsal as its container confines it: a read-only root, a /tmp that nothing can be run from, no capability, and a
-user that is not root. There is no Docker engine in it: the kernel's own mount namespaces do the same.
+"""The rehearsal as its container confines it: a read-only root, a /tmp that nothing can be run from, no capability, and
+a user that is not root. It takes no Docker engine: the kernel's own mount namespaces do the same.
 """
 
 from __future__ import annotations
