@@ -20,7 +20,7 @@ from service.engine.ports import free_port
 from service.engine.process import EngineProcess
 from service.engine.readiness import wait_ready
 from service.engine.tiny_model import VOCABULARY, write_tiny_model
-from service.plugin.recorder import FlightReader
+from service.plugin.flight_reader import FlightReader
 from service.plugin.settings import Profile
 
 _PAGE_SIZE = 128

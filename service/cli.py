@@ -222,7 +222,8 @@ def flight(
     last: Annotated[int, typer.Option("--last", "-n", min=1, help="How many steps to print.")] = 20,
 ) -> None:
     """Print the last decode steps of a flight recording, and its totals."""
-    from service.plugin.recorder import FlightReader, NotAFlightFile
+    from service.plugin.flight import NotAFlightFile
+    from service.plugin.flight_reader import FlightReader
     from service.report.flight_table import print_flight
 
     try:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from service.engine.crash_signatures import NOT_A_CRASH, SIGNATURES, CrashKind, Signature, Weight
 from service.engine.death import signal_name
-from service.plugin.recorder import Outcome
+from service.plugin.flight import Outcome
 
 __all__ = ["Classification", "CrashKind", "Evidence", "classify"]
 

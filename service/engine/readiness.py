@@ -17,7 +17,8 @@ import httpx
 from service.engine.command import LaunchPlan
 from service.engine.installation import EngineError
 from service.engine.process import EngineProcess
-from service.plugin.recorder import FlightReader, Identity, NotAFlightFile
+from service.plugin.flight import Identity, NotAFlightFile
+from service.plugin.flight_reader import FlightReader
 
 DEFAULT_DEADLINE_SECONDS = 300.0
 _POLL_SECONDS = 0.1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from .recorder import Totals
+from .flight import Totals
 
 _INTERVAL_SECONDS = 0.5
 

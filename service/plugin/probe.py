@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .flight import Outcome
 from .metrics import MetricsPublisher
-from .recorder import FlightRecorder, Outcome
+from .recorder import FlightRecorder
 from .settings import Settings
 
 _ALLOCATOR = "sglang.srt.hardware_backend.npu.allocator_npu.NPUPagedTokenToKVPoolAllocator"

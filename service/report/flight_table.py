@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from service.plugin.recorder import DecodeStep, FlightReader, Identity, Outcome, Totals
+from service.plugin.flight import DecodeStep, Identity, Outcome, Totals
+from service.plugin.flight_reader import FlightReader
 
 _OUTCOMES = {
     Outcome.ENTERED: "no return",
@@ -48,12 +49,18 @@ _STYLES = {"CRITICAL": "bold red", "TIGHT": "yellow", "CLAMPED": "cyan", "crossi
 def _steps_table(steps: list[DecodeStep]) -> Table:
     # Narrow enough for a terminal of 80 columns.
     table = Table(box=None, padding=(0, 1, 0, 0))
-    for heading in ("step", "ms", "rows", "need", "free", "behind", "prefills", "retracted"):
+    headings = ["step", "ms", "rows", "need", "free", "behind", "prefills", "retracted"]
+    with_prefix_cache = any(step.evicted or step.cached for step in steps)
+    if with_prefix_cache:
+        headings += ["evicted", "cached"]
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     before = steps[0].at_ns
     for step in steps:
-        numbers = (step.batch_size, step.need, step.free, step.trailing, step.extends, step.retracted)
+        numbers = [step.batch_size, step.need, step.free, step.trailing, step.extends, step.retracted]
+        if with_prefix_cache:
+            numbers += [step.evicted, step.cached]
         elapsed = f"{(step.at_ns - before) / 1e6:.2f}"
         what = " ".join(filter(None, (flags(step), _OUTCOMES[step.outcome])))
         table.add_row(str(step.step), elapsed, *map(str, numbers), what, style=_STYLES[flags(step)])
@@ -77,6 +84,7 @@ def _totals(totals: Totals) -> str:
         f"{totals.decode_steps:,} decode steps: crossing {share(totals.crossing_steps)}, "
         f"tight {share(totals.tight_steps)}, clamped {share(totals.clamped_steps)}, "
         f"critical {share(totals.critical_steps)}; {totals.extends:,} prefill batches, "
-        f"{totals.retracted:,} requests retracted, {totals.shortfalls:,} steps short of pages, "
+        f"{totals.tight_extends:,} of them tight, {totals.retracted:,} requests retracted, "
+        f"{totals.evicted:,} pages evicted, {totals.shortfalls:,} steps short of pages, "
         f"{totals.exceptions:,} exceptions"
     )

@@ -14,7 +14,7 @@ from service.engine.command import FLIGHT_FILE, LOG_FILE
 from service.engine.crash import Classification, CrashKind, Evidence, classify
 from service.engine.death import EngineDeath
 from service.engine.process import EngineProcess
-from service.plugin.recorder import DecodeStep
+from service.plugin.flight import DecodeStep
 from service.runs.folder import PLAN_FILE, STEPS_FILE, write_atomically
 from service.runs.model import Crash
 from service.runs.recording import Recording, wall_time
@@ -72,6 +72,8 @@ def write_steps(folder: Path, steps: Iterable[DecodeStep]) -> None:
                 "trailing": step.trailing,
                 "extends": step.extends,
                 "retracted": step.retracted,
+                "evicted": step.evicted,
+                "cached": step.cached,
                 "outcome": step.outcome.name.lower(),
             }
             for step in steps

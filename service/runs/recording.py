@@ -8,7 +8,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from loadgen.histogram import Histogram
-from service.plugin.recorder import DecodeStep, FlightReader, Totals
+from service.plugin.flight import DecodeStep, Totals
+from service.plugin.flight_reader import FlightReader
 
 # A pool may have a million pages. What matters happens among the last few.
 PAGES = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 1024, 4096, 16384, 65536)

@@ -17,7 +17,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from service.plugin.recorder import FlightRecorder, Outcome
+from service.plugin.flight import Outcome
+from service.plugin.recorder import FlightRecorder
 
 ORDER: dict[str, Any] = json.loads(sys.argv[1])
 

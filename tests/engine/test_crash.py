@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from service.engine.crash import CrashKind, Evidence, classify
 from service.engine.crash_signatures import SIGNATURES, Weight
-from service.plugin.recorder import Outcome
+from service.plugin.flight import Outcome
 
 K = CrashKind
 

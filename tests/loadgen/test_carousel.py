@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from loadgen.pages import Pool
 from loadgen.scenarios.carousel import Carousel, OutOfStep, Rider, Ticket
-from service.plugin.recorder import DecodeStep, Outcome
+from service.plugin.flight import DecodeStep, Outcome
 
 from .modelled_load import tight_load
 

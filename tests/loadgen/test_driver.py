@@ -15,8 +15,8 @@ from loadgen.outcomes import Completion, Outcome
 from loadgen.pages import Pool, Shape
 from loadgen.planned import PlannedRequest, PromptMaker
 from loadgen.scenarios.base import NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
-from service.plugin.recorder import DecodeStep
-from service.plugin.recorder import Outcome as StepOutcome
+from service.plugin.flight import DecodeStep
+from service.plugin.flight import Outcome as StepOutcome
 
 from .fake_sglang import Answer, Exchange, answer_in_full, completion, fake_sglang
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from loadgen.pages import Pool, Shape, crossings
 from loadgen.scheduler_model import ModelStep, NotServable, OutOfPages, PagePool, Release, Scheduler
-from service.plugin.recorder import DecodeStep, Outcome
+from service.plugin.flight import DecodeStep, Outcome
 
 # Made from the plan.jsonl and flight.bin of runs of `tight` on the releases named in them, cut before the run's end.
 # Lists are run-length coded: [how often, what]. Of a request: prompt tokens, max_new_tokens.

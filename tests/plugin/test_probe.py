@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.plugin import probe as probe_module
+from service.plugin.flight import Outcome
+from service.plugin.flight_reader import FlightReader
 from service.plugin.probe import Probe, page_demand
-from service.plugin.recorder import FlightReader, Outcome
 from service.plugin.settings import Allocator, Profile, Settings
 
 from .stand_ins import CpuTensor, DeviceTensor, put, put_torch

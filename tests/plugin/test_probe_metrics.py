@@ -13,7 +13,7 @@ PROGRAM = """
 import time
 from prometheus_client import REGISTRY
 from service.plugin import metrics
-from service.plugin.recorder import Totals
+from service.plugin.flight import Totals
 
 metrics._INTERVAL_SECONDS = 0.01
 totals = Totals(decode_steps=5, crossing_steps=4, tight_steps=3, clamped_steps=2, critical_steps=1)

@@ -15,16 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.plugin.recorder import (
-    HEADER_SIZE,
-    RECORD,
-    DecodeStep,
-    FlightReader,
-    FlightRecorder,
-    NotAFlightFile,
-    Outcome,
-    Totals,
-)
+from service.plugin.flight import DecodeStep, NotAFlightFile, Outcome, Totals
+from service.plugin.flight_format import HEADER_SIZE, RECORD
+from service.plugin.flight_reader import FlightReader
+from service.plugin.recorder import FlightRecorder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,6 +37,7 @@ def counted(steps: list[DecodeStep]) -> dict[str, int]:
         "critical_steps": sum(step.critical for step in steps),
         "extends": sum(step.extends for step in steps),
         "retracted": sum(step.retracted for step in steps),
+        "evicted": sum(step.evicted for step in steps),
         "shortfalls": sum(step.outcome is Outcome.SHORT for step in steps),
     }
 
@@ -51,8 +46,10 @@ STEPS = st.lists(
     st.fixed_dictionaries(
         {
             "rows": st.tuples(st.integers(1, 300), st.integers(0, 4), st.integers(0, 4), st.integers(0, 4)),
-            "extends": st.integers(0, 2),
+            "tight_extends": st.lists(st.booleans(), max_size=2),
             "retracted": st.integers(0, 2),
+            "evicted": st.lists(st.integers(1, 9), max_size=2),
+            "cached": st.integers(0, 2**32 - 1),
             "outcome": st.sampled_from([Outcome.RETURNED, Outcome.SHORT, Outcome.RAISED]),
         }
     ),
@@ -66,20 +63,24 @@ def test_totals_are_the_recount_of_the_steps(tmp_path_factory: pytest.TempPathFa
     path = tmp_path_factory.mktemp("flight") / "flight.bin"
     writer = record(path, capacity=64)
     for step in steps:
-        for _ in range(step["extends"]):
-            writer.extended()
+        for tight in step["tight_extends"]:
+            writer.extended(tight)
+        for pages in step["evicted"]:
+            writer.evicted(pages)
         writer.retracted(step["retracted"])
-        writer.enter(*step["rows"])
+        writer.enter(*step["rows"], step["cached"])
         writer.leave(step["outcome"])
     reader = FlightReader(path)
     read = list(reader.steps())
     assert [(s.batch_size, s.need, s.free, s.trailing) for s in read] == [step["rows"] for step in steps]
-    assert [(s.extends, s.retracted, s.outcome) for s in read] == [
-        (step["extends"], step["retracted"], step["outcome"]) for step in steps
+    assert [(s.extends, s.retracted, s.evicted, s.cached, s.outcome) for s in read] == [
+        (len(step["tight_extends"]), step["retracted"], sum(step["evicted"]), step["cached"], step["outcome"])
+        for step in steps
     ]
     assert [s.step for s in read] == list(range(1, len(steps) + 1))
     totals = reader.totals()
     assert {name: getattr(totals, name) for name in counted(read)} == counted(read)
+    assert totals.tight_extends == sum(sum(step["tight_extends"]) for step in steps)
     assert totals == writer.totals()
     assert totals.last_step_ns == (read[-1].at_ns if read else 0)
 
@@ -178,7 +179,8 @@ def test_any_exception_can_be_kept(tmp_path: Path, message: str) -> None:
 
 WRITER = """
 import sys
-from service.plugin.recorder import FlightRecorder, Outcome
+from service.plugin.flight import Outcome
+from service.plugin.recorder import FlightRecorder
 about = {"page_size": 128, "pool_pages": 32, "sglang_version": "x", "allocator": "installed"}
 writer = FlightRecorder(sys.argv[1], **about, capacity=64)
 print("open", flush=True)
@@ -262,10 +264,11 @@ class TestRefused:
         with pytest.raises(NotAFlightFile, match="not a flight recording"):
             FlightReader(tmp_path / "flight.bin")
 
-    def test_a_newer_format(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("version", [1, 3])
+    def test_another_format(self, tmp_path: Path, version: int) -> None:
         record(tmp_path / "flight.bin", capacity=8)
-        overwrite(tmp_path / "flight.bin", 8, struct.pack("<I", 2))
-        with pytest.raises(NotAFlightFile, match="recording format 2, this version reads 1"):
+        overwrite(tmp_path / "flight.bin", 8, struct.pack("<I", version))
+        with pytest.raises(NotAFlightFile, match=f"recording format {version}, this version reads 2"):
             FlightReader(tmp_path / "flight.bin")
 
     def test_a_recording_cut_short(self, tmp_path: Path) -> None:
@@ -317,20 +320,25 @@ def test_a_full_disk_is_noticed_at_opening_and_leaves_nothing(tmp_path: Path) ->
 
 
 def test_the_file_is_as_its_description_says(tmp_path: Path) -> None:
-    """Other programs may read it: offsets, sizes and order are those of the module's first lines."""
+    """Other programs may read it: offsets, sizes and order are those of `flight_format`'s first lines."""
     writer = record(tmp_path / "flight.bin", capacity=4)
     for number in range(1, 7):
-        writer.enter(number, 2, 3, 4)
+        writer.extended()
+        writer.retracted(6)
+        writer.evicted(7)
+        writer.enter(number, 2, 3, 4, 8)
+        writer.leave(Outcome.SHORT)
     content = (tmp_path / "flight.bin").read_bytes()
     assert (content[:8], len(content)) == (b"LASTPAGE", 4096 + 4 * RECORD.size)
     slot = 4096 + (6 - 1) % 4 * RECORD.size
     assert RECORD.unpack_from(content, slot)[0] == RECORD.unpack_from(content, slot)[-1] == 6
-    assert RECORD.unpack_from(content, slot)[2:6] == (6, 2, 3, 4)
+    assert RECORD.unpack_from(content, slot)[2:11] == (6, 2, 3, 4, 1, 6, 7, 8, Outcome.SHORT)
 
 
 def test_it_needs_nothing_but_the_standard_library() -> None:
-    """It is imported inside SGLang too."""
-    program = "import sys, service.plugin.recorder; print(*sorted({n.split('.')[0] for n in sys.modules}))"
+    """It is imported inside SGLang too, and read by the controller, which has no torch."""
+    imported = "import sys, service.plugin.recorder, service.plugin.flight_reader"
+    program = f"{imported}; print(*sorted({{n.split('.')[0] for n in sys.modules}}))"
     command = [sys.executable, "-S", "-c", program]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     assert set(names) - set(sys.stdlib_module_names) <= {"service", "__main__", "__mp_main__"}

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from service.plugin.recorder import FlightReader, NotAFlightFile
+from service.plugin.flight import NotAFlightFile
+from service.plugin.flight_reader import FlightReader
 from tests.engine.launches import wait_for
 
 LASTPAGE = (sys.executable, "-m", "service.cli")

@@ -20,7 +20,7 @@ from service.engine.crash import CrashKind, Evidence, classify
 from service.engine.ports import check_port
 from service.engine.process import EngineProcess
 from service.engine.readiness import EngineRefused, wait_ready
-from service.plugin.recorder import FlightReader
+from service.plugin.flight_reader import FlightReader
 from tests.engine.launches import alive, wait_for
 from tests.real.launches import rehearsal_plan
 

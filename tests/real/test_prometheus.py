@@ -24,7 +24,7 @@ import yaml
 from dashboards.ask import Series, filled_in, query_range
 from service.engine.registry import EngineRegistry
 from service.home import Home
-from service.plugin.recorder import FlightReader
+from service.plugin.flight_reader import FlightReader
 from tests.dashboards.boards import boards, expressions
 from tests.real.prometheus import npu_exporter, prometheus
 from tests.real.soaks import ROOT

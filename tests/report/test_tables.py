@@ -10,7 +10,9 @@ from rich.console import Console
 
 from service.engine.check import EngineCheck
 from service.engine.installation import Engine
-from service.plugin.recorder import FlightReader, FlightRecorder, Outcome
+from service.plugin.flight import Outcome
+from service.plugin.flight_reader import FlightReader
+from service.plugin.recorder import FlightRecorder
 from service.report.flight_table import print_flight
 from service.report.listings import print_check
 from service.report.table import print_result, short_detail
@@ -97,6 +99,22 @@ def test_a_recording_is_printed_with_what_each_step_was(tmp_path: Path) -> None:
     assert "SGLang 0.5.18, installed allocator, 32 pages of 128" in text
     assert "5 decode steps: crossing 4 (80.0%), tight 2 (40.0%), clamped 2 (40.0%), critical 1 (20.0%)" in text
     assert "IndexError: index 1 is out of bounds" in text
+
+
+def test_what_the_prefix_cache_held_and_gave_up_is_printed_where_there_was_one(tmp_path: Path) -> None:
+    recorder = FlightRecorder(
+        tmp_path / "flight.bin", page_size=128, pool_pages=32, sglang_version="0.5.23", allocator="installed"
+    )
+    recorder.evicted(3)
+    recorder.extended(tight=True)
+    recorder.enter(8, 2, 2, 4, 5)
+    recorder.leave(Outcome.RETURNED)
+    console, stream = printed(width=80)
+    print_flight(console, FlightReader(tmp_path / "flight.bin"), last=4)
+    heading, row = (line.split() for line in stream.getvalue().splitlines()[1:3])
+    assert heading[8:] == ["evicted", "cached"]
+    assert row[2:] == ["8", "2", "2", "4", "1", "0", "3", "5", "CRITICAL"]
+    assert "1 prefill batches, 1 of them tight, 0 requests retracted, 3 pages evicted" in stream.getvalue()
 
 
 def test_a_step_that_never_came_back_is_told(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from loadgen.pages import Shape
 from loadgen.scenarios import Restart, Wave
 from service.engine.crash import CrashKind
 from service.engine.death import EngineDeath
-from service.plugin.recorder import Outcome
+from service.plugin.flight import Outcome
 from service.runs.evidence import STEPS_KEPT, SentWaves, describe_crash, unkillable, write_steps
 from service.runs.recording import Recording
 from service.runs.watch import Alarm, Sign
@@ -107,6 +107,8 @@ def test_a_crash_in_the_allocator_is_told_by_its_exception_and_its_step(tmp_path
         "trailing": 15,
         "extends": 0,
         "retracted": 0,
+        "evicted": 0,
+        "cached": 0,
         "outcome": "raised",
     }
 

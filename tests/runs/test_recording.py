@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from service.plugin.recorder import FlightRecorder, Outcome
+from service.plugin.flight import Outcome
+from service.plugin.recorder import FlightRecorder
 from service.runs.recording import Recording, wall_time
 
 from .recordings import record
