@@ -171,6 +171,8 @@ class _Accounting:
     def __exit__(self, *_: object) -> None:
         self._driver.open_requests -= self._requests
         unanswered = self._requests - len(self._completions)
-        without_answer = Completion(self._driver.unanswered, time.monotonic() - self._began)
+        outcome = self._driver.unanswered
+        detail = "the engine was gone before it answered" if outcome is Outcome.LOST else ""
+        without_answer = Completion(outcome, time.monotonic() - self._began, detail)
         for completion in [*self._completions, *[without_answer] * unanswered]:
             self._driver.tally.add(completion)

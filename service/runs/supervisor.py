@@ -176,7 +176,8 @@ class _Attempt:
             if alarm is None and not self._cancelled.is_set():
                 alarm = await self._survival(client, watch)
             if alarm is not None:
-                await self._let_it_speak(process)
+                if alarm.sign is not Sign.HANG:
+                    await self._let_it_speak(process)
                 with contextlib.suppress(EngineSurvived):  # said again when the process is left
                     await process.stop(0)
         finally:
@@ -244,7 +245,7 @@ class _Attempt:
         await self._cancelled.wait()
 
     async def _let_it_speak(self, process: EngineProcess) -> None:
-        """An engine that fails writes its traceback within moments; a dead or hanging one writes nothing more."""
+        """An engine that fails writes its traceback within moments; one that is dead writes nothing more."""
         with anyio.move_on_after(_LAST_WORDS_SECONDS):
             while process.exit is None and "hit an exception" not in process.log_tail(400):  # noqa: ASYNC110
                 await anyio.sleep(0.1)

@@ -135,6 +135,7 @@ async def test_open_requests_of_an_engine_that_is_gone_are_lost(streamed: bool) 
         group.cancel_scope.cancel()
     await client.aclose()
     assert driver.tally.outcomes == {Outcome.LOST: 3}
+    assert driver.tally.failures == {"lost: the engine was gone before it answered": 3}
     assert driver.open_requests == 0
 
 
