@@ -18,6 +18,7 @@ from .outcomes import FAILURES, Completion, Outcome
 from .planned import PlannedRequest, PromptMaker
 from .sample import Sample
 from .scenarios.base import Observation, ObservedStep, Scenario, Wave
+from .sent import SentWave
 
 POLL_SECONDS = 0.01
 _FAILURES_KEPT = 100
@@ -94,7 +95,7 @@ class Driver:
         client: GenerateClient,
         feed: StepFeed,
         prompts: PromptMaker,
-        on_wave: Callable[[float, Wave], None] = lambda _elapsed, _wave: None,
+        on_wave: Callable[[SentWave], None] = lambda _sent: None,
     ) -> None:
         self._scenario = scenario
         self._client = client
@@ -107,17 +108,22 @@ class Driver:
         self.unanswered = Outcome.CANCELLED
 
     async def run(self, duration: float) -> None:
-        """Make load for `duration` seconds, then take back what is still open.
+        """Make load for `duration` seconds, or until the scenario has finished, then take back what is still open.
 
-        Returns early only by cancellation. Requests that are open then count as cancelled, too.
+        Otherwise returns early only by cancellation. Requests that are open then count as cancelled, too.
         """
         began = time.monotonic()
+        decode_steps = 0
         async with anyio.create_task_group() as senders:
             try:
                 while (elapsed := time.monotonic() - began) < duration:
-                    wave = self._scenario.next_wave(Observation(elapsed, self._feed.take(), self.open_requests))
+                    if self._scenario.finished and not self.open_requests:
+                        return
+                    steps = self._feed.take()
+                    decode_steps += len(steps)
+                    wave = self._scenario.next_wave(Observation(elapsed, steps, self.open_requests))
                     if wave.requests:
-                        self._on_wave(elapsed, wave)
+                        self._on_wave(SentWave(elapsed, decode_steps, self.open_requests, self._sent + 1, wave))
                         self._start(wave, senders)
                     await anyio.sleep(POLL_SECONDS)
             finally:
@@ -137,7 +143,8 @@ class Driver:
 
     def _request(self, planned: PlannedRequest) -> GenerateRequest:
         self._sent += 1
-        return GenerateRequest(self._prompts.prompt(self._sent, planned), planned.shape.max_new_tokens)
+        number = self._sent if planned.number is None else planned.number
+        return GenerateRequest(self._prompts.prompt(number, planned), planned.shape.max_new_tokens)
 
     async def _send_streamed(self, request: GenerateRequest, planned: PlannedRequest) -> None:
         began = time.monotonic()

@@ -31,12 +31,14 @@ class PlannedRequest:
             than the prompt.
         hang_up_tokens: new tokens, at least one, after which the client hangs up; None: never.
         hang_up_seconds: seconds after sending at which the client hangs up, when the answer is not complete by then.
+        number: from it the prompt's own tokens come; None: its place among all that are sent in a run, from 1.
     """
 
     shape: Shape
     shared: tuple[Segment, ...] = ()
     hang_up_tokens: int | None = None
     hang_up_seconds: float | None = None
+    number: int | None = None
 
     @property
     def hangs_up(self) -> bool:
@@ -58,7 +60,7 @@ class PromptMaker:
         """The prompt's token ids.
 
         Args:
-            number: the request's place among all that are sent in a run.
+            number: the request's own, or its place among all that are sent in a run.
         """
         tokens: list[int] = []
         for segment in request.shared:

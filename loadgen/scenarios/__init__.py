@@ -7,8 +7,9 @@ from typing import Any
 from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Restart, Scenario, ServerTraits, Wave
 from .steady import Steady
 from .tight import Tight
+from .waves import Waves
 
-SCENARIOS: dict[str, type[Scenario[Any]]] = {scenario.name: scenario for scenario in (Tight, Steady)}
+SCENARIOS: dict[str, type[Scenario[Any]]] = {scenario.name: scenario for scenario in (Tight, Steady, Waves)}
 
 __all__ = [
     "SCENARIOS",

@@ -176,6 +176,11 @@ class Scenario(abc.ABC, Generic[OptionsT]):
     def longest_request(cls, pool: Pool, options: OptionsT) -> int:
         """Tokens of the longest request, prompt and answer, that the scenario may send."""
 
+    @property
+    def finished(self) -> bool:
+        """Whether it sends nothing more, whatever is seen. The load then ends with the last answer."""
+        return False
+
     @abc.abstractmethod
     def next_wave(self, seen: Observation) -> Wave:
         """The requests to send now; an empty wave when there is nothing to send."""

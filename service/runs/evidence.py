@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from loadgen.scenarios import Restart, Wave
+from loadgen.scenarios import Restart
+from loadgen.sent import SentWave
 from service.engine.command import FLIGHT_FILE, LOG_FILE
 from service.engine.crash import Classification, CrashKind, Evidence, classify
 from service.engine.death import EngineDeath
@@ -29,10 +30,10 @@ class SentWaves:
     """The last waves that were sent."""
 
     def __init__(self) -> None:
-        self._waves: deque[tuple[float, Wave]] = deque(maxlen=_WAVES_KEPT)
+        self._waves: deque[SentWave] = deque(maxlen=_WAVES_KEPT)
 
-    def add(self, elapsed: float, wave: Wave) -> None:
-        self._waves.append((elapsed, wave))
+    def add(self, sent: SentWave) -> None:
+        self._waves.append(sent)
 
     def write(self, folder: Path, restarts: Sequence[Restart]) -> None:
         """Write them to the run's folder in the order of time, one JSON object a wave or restart of the load.
@@ -42,13 +43,13 @@ class SentWaves:
         """
         lines: list[dict[str, Any]] = [
             {
-                "elapsed_seconds": round(elapsed, 4),
+                "elapsed_seconds": round(sent.elapsed, 4),
                 "requests": [
                     {"prompt_tokens": request.shape.prompt_tokens, "max_new_tokens": request.shape.max_new_tokens}
-                    for request in wave.requests
+                    for request in sent.wave.requests
                 ],
             }
-            for elapsed, wave in self._waves
+            for sent in self._waves
         ]
         lines += [{"elapsed_seconds": round(begun.elapsed, 4), "restart": begun.reason} for begun in restarts]
         _write_lines(folder / PLAN_FILE, sorted(lines, key=lambda line: line["elapsed_seconds"]))

@@ -15,6 +15,7 @@ from loadgen.outcomes import Completion, Outcome
 from loadgen.pages import Pool, Shape
 from loadgen.planned import PlannedRequest, PromptMaker
 from loadgen.scenarios.base import NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
+from loadgen.sent import SentWave
 from service.plugin.flight import DecodeStep
 from service.plugin.flight import Outcome as StepOutcome
 
@@ -25,10 +26,10 @@ pytestmark = pytest.mark.anyio
 SHAPES = (Shape(3, 4), Shape(5, 6), Shape(2, 3))
 
 
-class Waves(Scenario[NoOptions]):
+class Given(Scenario[NoOptions]):
     """Sends the waves that it was given, one each time it is asked, then nothing."""
 
-    name = "waves"
+    name = "given"
     summary = "the waves of a test"
 
     def __init__(self, *waves: Wave | Exception) -> None:
@@ -89,7 +90,7 @@ BOTH_WAYS = pytest.mark.parametrize("streamed", [False, True], ids=["together", 
 
 @BOTH_WAYS
 async def test_answered_requests_are_done_with_their_tokens_and_times(streamed: bool) -> None:
-    tally = (await drive(answer_in_full, Waves(*[Wave.of(SHAPES, streamed=streamed)] * 2), answered(6))).tally
+    tally = (await drive(answer_in_full, Given(*[Wave.of(SHAPES, streamed=streamed)] * 2), answered(6))).tally
     assert tally.outcomes == {Outcome.DONE: 6}
     assert (tally.new_tokens, len(tally.seconds)) == (26, 6)
     assert len(tally.first_token_seconds) == (6 if streamed else 0)
@@ -100,7 +101,7 @@ async def test_answered_requests_are_done_with_their_tokens_and_times(streamed: 
 async def test_requests_that_are_open_when_the_load_ends_are_taken_back(streamed: bool) -> None:
     async with fake_sglang(never) as server:
         client = GenerateClient(server.url)
-        driver = Driver(Waves(Wave.of(SHAPES, streamed=streamed)), client, Feed(), PromptMaker(7, range(256)))
+        driver = Driver(Given(Wave.of(SHAPES, streamed=streamed)), client, Feed(), PromptMaker(7, range(256)))
         await driver.run(0.1)
         await client.aclose()
     assert driver.tally.outcomes == {Outcome.CANCELLED: 3}
@@ -113,10 +114,10 @@ async def test_requests_sent_in_the_last_moment_are_counted(streamed: bool) -> N
     async with fake_sglang(never) as server, anyio.create_task_group() as group:
         client = GenerateClient(server.url)
 
-        def cancel(_elapsed: float, _wave: Wave) -> None:
+        def cancel(_sent: SentWave) -> None:
             group.cancel_scope.cancel()
 
-        driver = Driver(Waves(Wave.of(SHAPES, streamed=streamed)), client, Feed(), PromptMaker(7, range(256)), cancel)
+        driver = Driver(Given(Wave.of(SHAPES, streamed=streamed)), client, Feed(), PromptMaker(7, range(256)), cancel)
         group.start_soon(driver.run, 60)
     await client.aclose()
     assert driver.tally.outcomes == {Outcome.CANCELLED: 3}
@@ -127,7 +128,7 @@ async def test_requests_sent_in_the_last_moment_are_counted(streamed: bool) -> N
 async def test_open_requests_of_an_engine_that_is_gone_are_lost(streamed: bool) -> None:
     async with fake_sglang(never) as server, anyio.create_task_group() as group:
         client = GenerateClient(server.url)
-        driver = Driver(Waves(Wave.of(SHAPES, streamed=streamed)), client, Feed(), PromptMaker(7, range(256)))
+        driver = Driver(Given(Wave.of(SHAPES, streamed=streamed)), client, Feed(), PromptMaker(7, range(256)))
         group.start_soon(driver.run, 60)
         while driver.open_requests < 3:  # noqa: ASYNC110
             await anyio.sleep(0.01)
@@ -141,7 +142,7 @@ async def test_open_requests_of_an_engine_that_is_gone_are_lost(streamed: bool) 
 
 @BOTH_WAYS
 async def test_a_scenario_that_fails_leaves_no_request_uncounted(streamed: bool) -> None:
-    scenario = Waves(Wave.of(SHAPES, streamed=streamed), RuntimeError("planned itself into a corner"))
+    scenario = Given(Wave.of(SHAPES, streamed=streamed), RuntimeError("planned itself into a corner"))
     async with fake_sglang(never) as server:
         client = GenerateClient(server.url)
         driver = Driver(scenario, client, Feed(), PromptMaker(7, range(256)))
@@ -160,13 +161,13 @@ async def test_broken_connections_are_counted_and_the_load_goes_on() -> None:
         else:
             await answer_in_full(exchange)
 
-    driver = await drive(break_off_first, Waves(Wave.of((Shape(3, 99),) * 2), Wave.of(SHAPES)), answered(5))
+    driver = await drive(break_off_first, Given(Wave.of((Shape(3, 99),) * 2), Wave.of(SHAPES)), answered(5))
     assert driver.tally.outcomes == {Outcome.LOST: 2, Outcome.DONE: 3}
 
 
 async def test_the_scenario_sees_the_steps_and_how_many_requests_are_open() -> None:
     steps = [DecodeStep(n, 0, 2, 1, 1, 1, 0, 0, StepOutcome.RETURNED) for n in (1, 2)]
-    scenario = Waves(Wave.of(SHAPES))
+    scenario = Given(Wave.of(SHAPES))
     await drive(never, scenario, lambda _: len(scenario.seen) > 2, feed=Feed(*steps))
     assert (scenario.seen[0].steps, scenario.seen[0].open_requests) == (steps, 0)
     assert (scenario.seen[1].steps, scenario.seen[1].open_requests) == ([], 3)
@@ -174,11 +175,12 @@ async def test_the_scenario_sees_the_steps_and_how_many_requests_are_open() -> N
 
 
 async def test_each_wave_that_is_sent_is_told_for_the_record() -> None:
-    told: list[tuple[float, Wave]] = []
+    told: list[SentWave] = []
     wave = Wave.of(SHAPES)
-    await drive(answer_in_full, Waves(Wave(), wave), answered(3), on_wave=lambda at, sent: told.append((at, sent)))
-    ((elapsed, sent),) = told
-    assert sent is wave and elapsed >= 0
+    await drive(answer_in_full, Given(Wave(), wave), answered(3), on_wave=told.append)
+    (sent,) = told
+    assert sent.wave is wave and sent.elapsed >= 0
+    assert (sent.decode_steps, sent.open_requests, sent.first_number) == (0, 0, 1)
 
 
 async def test_requests_have_the_lengths_of_the_shapes_in_their_order() -> None:
@@ -188,7 +190,7 @@ async def test_requests_have_the_lengths_of_the_shapes_in_their_order() -> None:
         bodies.append(exchange.body)
         await answer_in_full(exchange)
 
-    await drive(keep, Waves(Wave.of(SHAPES)), answered(3))
+    await drive(keep, Given(Wave.of(SHAPES)), answered(3))
     (body,) = bodies
     assert [len(prompt) for prompt in body["input_ids"]] == [shape.prompt_tokens for shape in SHAPES]
     assert [one["max_new_tokens"] for one in body["sampling_params"]] == [shape.max_new_tokens for shape in SHAPES]
@@ -222,7 +224,7 @@ async def test_what_the_server_says_of_failures_is_kept_with_how_often() -> None
             [completion(0, {"type": "abort", "message": "no room"}) for _ in exchange.body["input_ids"]]
         )
 
-    driver = await drive(abort, Waves(Wave.of(SHAPES)), answered(3))
+    driver = await drive(abort, Given(Wave.of(SHAPES)), answered(3))
     assert driver.tally.failures == {"aborted: no room": 3}
 
 
@@ -240,6 +242,6 @@ async def test_a_request_whose_client_hangs_up_is_no_failure_and_does_not_take_o
 
     hanging = PlannedRequest(Shape(3, 9), **hang_up)
     others = tuple(map(PlannedRequest, SHAPES))
-    driver = await drive(stall_when_streamed, Waves(Wave((hanging, *others))), answered(4))
+    driver = await drive(stall_when_streamed, Given(Wave((hanging, *others))), answered(4))
     assert driver.tally.outcomes == {Outcome.HUNG_UP: 1, Outcome.DONE: 3}
     assert not driver.tally.failures

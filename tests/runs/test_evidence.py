@@ -12,6 +12,7 @@ import pytest
 
 from loadgen.pages import Shape
 from loadgen.scenarios import Restart, Wave
+from loadgen.sent import SentWave
 from service.engine.crash import CrashKind
 from service.engine.death import EngineDeath
 from service.plugin.flight import Outcome
@@ -46,8 +47,8 @@ def died(**how: Any) -> Alarm:
 
 def test_the_plan_has_what_was_sent_and_when_the_load_began_anew(tmp_path: Path) -> None:
     waves = SentWaves()
-    waves.add(0.00004, Wave.of((Shape(105, 25), Shape(104, 26))))
-    waves.add(1.5, Wave.of((Shape(9, 3),)))
+    waves.add(SentWave(0.00004, 0, 0, 1, Wave.of((Shape(105, 25), Shape(104, 26)))))
+    waves.add(SentWave(1.5, 40, 0, 3, Wave.of((Shape(9, 3),))))
     waves.write(tmp_path, [Restart(0.75, "the server's queue ran dry", "the server's queue ran dry")])
     assert lines(tmp_path / "plan.jsonl") == [
         {
@@ -65,7 +66,7 @@ def test_the_plan_has_what_was_sent_and_when_the_load_began_anew(tmp_path: Path)
 def test_the_last_waves_are_kept(tmp_path: Path) -> None:
     waves = SentWaves()
     for number in range(3000):
-        waves.add(float(number), Wave.of((Shape(1, 1),)))
+        waves.add(SentWave(float(number), number, 0, number, Wave.of((Shape(1, 1),))))
     waves.write(tmp_path, [])
     kept = [line["elapsed_seconds"] for line in lines(tmp_path / "plan.jsonl")]
     assert kept == [float(number) for number in range(1000, 3000)]

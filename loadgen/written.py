@@ -1,0 +1,67 @@
+"""From waves that were sent to waves that are written down, and make the same load again (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .notation import write_requests
+from .scenarios.waves import WrittenWave
+from .sent import SentWave
+
+
+def write_down(sent: Sequence[SentWave], *, idle_is_enough: bool = True) -> tuple[WrittenWave, ...]:
+    """The waves with which the scenario `waves` makes the load of `sent` again, up to its end.
+
+    Args:
+        sent: the last waves that were sent, in order.
+        idle_is_enough: whether a server that was idle has nothing left of what was sent to it before, as without a
+            prefix cache. Only the waves since then are written down.
+
+    Returns:
+        waves, of which the first begins on an idle server. Where `sent` begins in the middle of the load, what was
+        open then comes first, all at once.
+    """
+    if not sent:
+        return ()
+    first = next((place for place in reversed(range(len(sent))) if not sent[place].open_requests), None)
+    if first is None:
+        together = _open_at_first(sent)
+        return _written([sent[:together], *([wave] for wave in sent[together:])])
+    if not idle_is_enough:
+        first = next(place for place in range(len(sent)) if not sent[place].open_requests)
+    return _written([[wave] for wave in sent[first:]])
+
+
+def _open_at_first(sent: Sequence[SentWave]) -> int:
+    """How many of these waves together have as many requests as were open when the first was sent."""
+    requests = 0
+    for place, wave in enumerate(sent):
+        requests += len(wave.wave.requests)
+        if requests >= sent[0].open_requests:
+            return place + 1
+    return len(sent)
+
+
+def _written(groups: Sequence[Sequence[SentWave]]) -> tuple[WrittenWave, ...]:
+    waves: list[WrittenWave] = []
+    number, began, previous = 1, groups[0][-1], None
+    for group in groups:
+        last = group[-1]
+        idle = not last.open_requests and previous is not None
+        if idle:
+            began = last
+        requests = [request for wave in group for request in wave.numbered]
+        # Between the two no step was seen: only time tells them apart.
+        timed = previous is not None and not idle and previous.decode_steps == last.decode_steps
+        waves.append(
+            WrittenWave(
+                idle=idle,
+                after_steps=0 if idle else last.decode_steps - began.decode_steps,
+                after_seconds=round(last.elapsed - began.elapsed, 3) if timed else 0.0,
+                streamed=last.wave.streamed,
+                requests=write_requests(requests, number),
+            )
+        )
+        number = requests[-1][0] + 1
+        previous = last
+    return tuple(waves)
