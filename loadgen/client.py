@@ -1,4 +1,4 @@
-"""httpx client of SGLang's native `/generate`, which tells every outcome apart.
+"""Client of SGLang's native `/generate`, which tells every outcome apart.
 
 HTTP 200 is not success there: aborts and errors come in band, in a 200 answer or inside a stream.
 """
@@ -12,11 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
-
 from .agreement import StreamedIds, contradiction, output_ids
+from .http_client import HttpAnswer, HttpClient, HttpError, Silence
 from .outcomes import Completion, Outcome
+from .stream import StreamReader, TokenTimes, meta_of, new_tokens_of
 
+_PATH = "/generate"
+_OK = 200
 _DETAIL_CHARACTERS = 300
 
 
@@ -63,16 +65,10 @@ class GenerateClient:
     incremental_streams: bool = False
 
     def __post_init__(self) -> None:
-        self._http = httpx.AsyncClient(
-            base_url=self.base_url,
-            timeout=httpx.Timeout(self.timeout, connect=5.0),
-            # Any number of calls may be open. Few idle connections are kept: the pool looks at each for every call.
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=8),
-            trust_env=False,  # a proxy has no business between us and our own server
-        )
+        self._http = HttpClient(self.base_url, self.timeout)
 
     async def aclose(self) -> None:
-        await self._http.aclose()
+        self._http.close()
 
     async def send_together(self, requests: Sequence[GenerateRequest]) -> list[Completion]:
         """Send requests in one call, in order, and wait for all of them. One completion a request, in that order."""
@@ -82,11 +78,11 @@ class GenerateClient:
             "sampling_params": [self.sampling.parameters(request.max_new_tokens) for request in requests],
         }
         try:
-            response = await self._http.post("/generate", json=body)
-            if response.status_code != httpx.codes.OK:
-                return [_refusal(response.status_code, response.text, began)] * len(requests)
-            answers = response.json()
-        except (httpx.HTTPError, ValueError) as error:
+            answer = await self._http.post(_PATH, _encoded(body))
+            if answer.status != _OK:
+                return [_refusal(answer, began)] * len(requests)
+            answers = json.loads(answer.body)
+        except (HttpError, ValueError) as error:
             return [_failure(error, began)] * len(requests)
         if not isinstance(answers, list) or len(answers) != len(requests):
             return [_in_band_error(answers, began)] * len(requests)
@@ -104,61 +100,24 @@ class GenerateClient:
             "sampling_params": self.sampling.parameters(request.max_new_tokens),
             "stream": True,
         }
-        last: Any = None
-        tokens = TokenTimes(began)
-        ids = StreamedIds(self.incremental_streams)
-        ended = False
+        stream = StreamReader(began, hang_up_tokens, self.incremental_streams)
         try:
-            async with self._http.stream("POST", "/generate", json=body) as response:
-                if response.status_code != httpx.codes.OK:
-                    return _refusal(response.status_code, (await response.aread()).decode(errors="replace"), began)
-                async for line in response.aiter_lines():
-                    if not line.startswith("data:"):
-                        continue
-                    data = line.removeprefix("data:").strip()
-                    if data == "[DONE]":
-                        ended = True
-                        break
-                    last = json.loads(data)
-                    tokens.seen(_new_tokens(last), time.monotonic())
-                    ids.seen(last)
-                    if isinstance(last, Mapping) and "error" in last:
-                        return _in_band_error(last, began)
-                    if hang_up_tokens is not None and _new_tokens(last) >= hang_up_tokens:
-                        return hung_up(began, tokens)
-        except (httpx.HTTPError, ValueError) as error:
+            answer = await self._http.post(_PATH, _encoded(body), stream.take)
+            if answer.status != _OK:
+                return _refusal(answer, began)
+        except ValueError as error:
             return _failure(error, began)
-        if not ended:
+        except HttpError as error:
+            # After its end mark a stream has said all that it has to say.
+            if not stream.ended:
+                return _failure(error, began)
+        if stream.error is not None:
+            return _in_band_error(stream.error, began)
+        if stream.enough:
+            return hung_up(began, stream.tokens)
+        if not stream.ended:
             return Completion(Outcome.LOST, time.monotonic() - began, "the stream ended without its end mark")
-        return judge(last, request, began, tokens, ids)
-
-
-class TokenTimes:
-    """When the tokens of a streamed answer came.
-
-    Attributes:
-        first_seconds: from sending to the first token; None before it.
-        gaps: seconds between one token and the next. Tokens that came together share the time since those before them.
-        count: how many came.
-    """
-
-    def __init__(self, began: float) -> None:
-        self.first_seconds: float | None = None
-        self.gaps: list[float] = []
-        self._began = began
-        self.count = 0
-        self._last = began
-
-    def seen(self, tokens: int, at: float) -> None:
-        """So many tokens had come at that time, by the monotonic clock."""
-        new = tokens - self.count
-        if new <= 0:
-            return
-        if self.first_seconds is None:
-            self.first_seconds = at - self._began
-        else:
-            self.gaps += [(at - self._last) / new] * new
-        self.count, self._last = tokens, at
+        return judge(stream.last, request, began, stream.tokens, stream.ids)
 
 
 def judge(
@@ -175,11 +134,11 @@ def judge(
         tokens: when its tokens came, where that is known.
         streamed: the ids that its stream told, where it was one.
     """
-    meta = _meta(answer)
+    meta = meta_of(answer)
     finish = meta.get("finish_reason")
     if not isinstance(finish, Mapping):
         return _in_band_error(answer, began)
-    new_tokens = _new_tokens(answer)
+    new_tokens = new_tokens_of(answer)
     outcome, detail = Outcome.DONE, ""
     if finish.get("type") == "abort":
         outcome, detail = Outcome.ABORTED, str(finish.get("message", finish))
@@ -212,28 +171,23 @@ def hung_up(began: float, tokens: TokenTimes | None = None) -> Completion:
     )
 
 
-def _meta(answer: Any) -> Mapping[str, Any]:
-    meta = answer.get("meta_info") if isinstance(answer, Mapping) else None
-    return meta if isinstance(meta, Mapping) else {}
-
-
-def _new_tokens(answer: Any) -> int:
-    tokens = _meta(answer).get("completion_tokens")
-    return tokens if isinstance(tokens, int) else 0
-
-
 def _in_band_error(answer: Any, began: float) -> Completion:
     return Completion(Outcome.ERROR, time.monotonic() - began, json.dumps(answer, default=str)[:_DETAIL_CHARACTERS])
 
 
-def _refusal(status: int, text: str, began: float) -> Completion:
-    return Completion(Outcome.REFUSED, time.monotonic() - began, f"HTTP {status}: {text}"[:_DETAIL_CHARACTERS])
+def _encoded(body: Any) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _refusal(answer: HttpAnswer, began: float) -> Completion:
+    text = f"HTTP {answer.status}: {answer.body.decode(errors='replace')}"
+    return Completion(Outcome.REFUSED, time.monotonic() - began, text[:_DETAIL_CHARACTERS])
 
 
 def _failure(error: Exception, began: float) -> Completion:
-    if isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout):
+    if isinstance(error, Silence):
         outcome = Outcome.TIMED_OUT
-    elif isinstance(error, httpx.HTTPError):
+    elif isinstance(error, HttpError):
         outcome = Outcome.LOST
     else:
         outcome = Outcome.ERROR

@@ -70,3 +70,27 @@ def test_ids_count_and_finish_reason_have_to_agree(
     ids: list[int] | None, counted: int, finish: dict[str, Any], asked: int, said: str
 ) -> None:
     assert contradiction(ids, counted, finish, asked) == said
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+@given(first=IDS, second=IDS)
+def test_ids_taken_as_they_stand_are_judged_as_those_that_were_parsed(
+    as_text: bool, first: list[int], second: list[int]
+) -> None:
+    """12 does not begin with 1."""
+    stream = StreamedIds()
+    stream.seen({"output_ids": first})
+    if as_text:
+        assert stream.seen_text(",".join(map(str, second)).encode())
+    else:
+        stream.seen({"output_ids": second})
+    assert bool(stream.contradiction) is (second[: len(first)] != first)
+    assert stream.ids == second
+
+
+@pytest.mark.parametrize("text", [b"1, 2", b'"1"', b"[1", b"null", b"1,2,null", b"1.5", b"-1"])
+def test_what_does_not_stand_there_as_plain_ids_is_not_taken(text: bytes) -> None:
+    stream = StreamedIds()
+    stream.seen_text(b"1,2")
+    assert not stream.seen_text(text)
+    assert (stream.ids, stream.contradiction) == ([1, 2], "")

@@ -1,0 +1,242 @@
+"""A small HTTP/1.1 client of one server, made to cost little: the load must not be limited by what makes it.
+
+httptools, the parser of Node.js, reads the answers. What of an answer's body has come is handed on at once, inside the
+event loop's own callback: no task is woken for each token of a stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import httptools
+
+_CONNECT_SECONDS = 5.0
+# uvicorn, and so SGLang, closes a connection that was idle for 5 s. One that may be closing this moment is not used.
+_IDLE_SECONDS = 2.0
+_BUFFER_BYTES = 256 * 1024
+
+PartReader = Callable[[bytes], bool]
+"""Takes what has come of an answer's body; whether that is enough, and the connection shall be dropped."""
+
+
+class HttpError(Exception):
+    """No complete answer came."""
+
+
+class ConnectionLost(HttpError):
+    """There was no connection, it broke, or what came over it is no HTTP."""
+
+
+class Silence(HttpError):
+    """The server sent nothing for longer than it was given."""
+
+
+@dataclass
+class HttpAnswer:
+    """An answer of HTTP.
+
+    Attributes:
+        status: the status code.
+        body: what came of the body and was not given to a part reader.
+    """
+
+    status: int
+    body: bytes = b""
+
+
+class HttpClient:
+    """Sends POST requests with JSON bodies, any number at a time, each over a connection of its own.
+
+    Args:
+        base_url: `http://HOST:PORT`.
+        silence_seconds: seconds without a byte from the server after which an answer is given up.
+
+    Raises:
+        ValueError: the address is of another form.
+    """
+
+    def __init__(self, base_url: str, silence_seconds: float) -> None:
+        address = urlsplit(base_url)
+        if address.scheme != "http" or not address.hostname or address.path.strip("/"):
+            raise ValueError(f"{base_url!r} is no address of a server; write http://HOST:PORT")
+        self._host, self._port = address.hostname, address.port or 80
+        self._head = f" HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\nContent-Length: "
+        self._silence_seconds = silence_seconds
+        self._idle: list[_Connection] = []
+        # Filled and emptied within one callback, so that all connections can share it.
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+
+    async def post(self, path: str, body: bytes, on_part: PartReader | None = None) -> HttpAnswer:
+        """Send a request, and wait for the end of its answer.
+
+        Args:
+            body: JSON.
+            on_part: is given the parts of the body as they come when the status is 200, instead of their being kept.
+
+        Raises:
+            HttpError: no complete answer came.
+            Exception: whatever the part reader raised, at which the connection was dropped.
+        """
+        connection = self._take_idle() or await self._connect()
+        request = f"POST {path}{self._head}{len(body)}\r\n\r\n".encode() + body
+        try:
+            answer = await connection.exchange(request, on_part, self._silence_seconds)
+        except BaseException:
+            connection.drop()
+            raise
+        if connection.reusable:
+            self._idle.append(connection)
+        else:
+            connection.drop()
+        return answer
+
+    def close(self) -> None:
+        """Drop the connections that are idle. Those in use end with their requests."""
+        while self._idle:
+            self._idle.pop().drop()
+
+    def _take_idle(self) -> _Connection | None:
+        """The connection that was used last, if it can be used again."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.idle_seconds < _IDLE_SECONDS:
+                return connection
+            connection.drop()
+        return None
+
+    async def _connect(self) -> _Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            with anyio.fail_after(_CONNECT_SECONDS):
+                return (await loop.create_connection(lambda: _Connection(loop, self._buffer), self._host, self._port))[
+                    1
+                ]
+        except TimeoutError as error:
+            raise ConnectionLost(f"no connection to port {self._port} within {_CONNECT_SECONDS:g} s") from error
+        except OSError as error:
+            raise ConnectionLost(f"no connection to port {self._port}: {error.strerror or error}") from error
+
+
+@dataclass
+class _Exchange:
+    """One request and its answer on the way."""
+
+    done: asyncio.Future[HttpAnswer]
+    on_part: PartReader | None
+    status: int = 0
+    parts: list[bytes] = field(default_factory=list)
+
+
+class _Connection(asyncio.BufferedProtocol):
+    """One connection, with one request at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, buffer: memoryview) -> None:
+        self._loop = loop
+        self._buffer = buffer
+        self._transport: asyncio.Transport | None = None
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._exchange: _Exchange | None = None
+        self._silence: asyncio.TimerHandle | None = None
+        self._heard_at = loop.time()
+        self.reusable = False
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds since anything came; infinite when it can no longer be used."""
+        usable = self.reusable and self._transport is not None and not self._transport.is_closing()
+        return self._loop.time() - self._heard_at if usable else math.inf
+
+    async def exchange(self, request: bytes, on_part: PartReader | None, silence_seconds: float) -> HttpAnswer:
+        assert self._transport is not None, "a connection is made before it is used"
+        self.reusable = False
+        self._exchange = _Exchange(self._loop.create_future(), on_part)
+        self._heard_at = self._loop.time()
+        self._silence = self._loop.call_later(silence_seconds, self._look_for_silence, silence_seconds)
+        self._transport.write(request)
+        try:
+            return await self._exchange.done
+        finally:
+            self._exchange = None
+            if self._silence is not None:
+                self._silence.cancel()
+
+    def drop(self) -> None:
+        """Close at once, whatever has not been sent or read."""
+        self.reusable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _look_for_silence(self, silence_seconds: float) -> None:
+        # A timer for every part of an answer would cost more than the part.
+        remaining = self._heard_at + silence_seconds - self._loop.time()
+        if remaining > 0:
+            self._silence = self._loop.call_later(remaining, self._look_for_silence, silence_seconds)
+        else:
+            self._fail(Silence(f"nothing came for {silence_seconds:g} s"))
+
+    def _fail(self, error: Exception) -> None:
+        if self._exchange is not None and not self._exchange.done.done():
+            self._exchange.done.set_exception(error)
+
+    def _succeed(self) -> None:
+        exchange = self._exchange
+        if exchange is not None and not exchange.done.done():
+            exchange.done.set_result(HttpAnswer(exchange.status, b"".join(exchange.parts)))
+
+    def _hand_on(self, on_part: PartReader, part: bytes) -> None:
+        try:
+            enough = on_part(part)
+        except Exception as error:
+            self._fail(error)
+            enough = True
+        if enough:
+            self._succeed()
+            self.drop()
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.reusable = False
+        self._fail(ConnectionLost(f"the connection broke: {exc}" if exc else "the server closed the connection"))
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._heard_at = self._loop.time()
+        try:
+            self._parser.feed_data(self._buffer[:nbytes])
+        except httptools.HttpParserError as error:
+            self._fail(ConnectionLost(f"what came is no HTTP: {error}"))
+            self.drop()
+
+    # What the parser calls.
+
+    def on_headers_complete(self) -> None:
+        if self._exchange is None:  # nothing was asked
+            self.drop()
+            return
+        self._exchange.status = self._parser.get_status_code()
+
+    def on_body(self, part: bytes) -> None:
+        exchange = self._exchange
+        if exchange is None or exchange.done.done():
+            return
+        if exchange.on_part is None or exchange.status != 200:
+            exchange.parts.append(part)
+        else:
+            self._hand_on(exchange.on_part, part)
+
+    def on_message_complete(self) -> None:
+        self.reusable = self._parser.should_keep_alive()
+        self._succeed()
