@@ -98,7 +98,7 @@ def soak(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Model folder. Absent: a tiny model with dummy weights.", rich_help_panel=_ENGINE),
+        typer.Option(help="Model folder. Absent: a tiny model that the project writes.", rich_help_panel=_ENGINE),
     ] = None,
     page_size: Annotated[
         int | None, typer.Option(min=2, help="Tokens a page. Default: 128.", rich_help_panel=_ENGINE)

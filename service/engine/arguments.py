@@ -42,7 +42,7 @@ OWNED: dict[str, str] = {
 }
 # Owned as well when the engine runs the project's own tiny model.
 OWNED_WITH_TINY_MODEL: dict[str, str] = {
-    "--load-format": "the tiny model has dummy weights",
+    "--load-format": "the tiny model brings its own weights",
     "--skip-tokenizer-init": "always on with the tiny model",
     "--tokenizer-path": "the tiny model brings its own",
 }

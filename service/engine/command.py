@@ -90,7 +90,7 @@ def plan_launch(
     Args:
         python: the engine's interpreter.
         model: folder of the model.
-        tiny_model: the model is the project's own, with dummy weights and no tokenizer at work.
+        tiny_model: the model is the project's own, with no tokenizer at work.
         overlay: the folder that `write_overlay` wrote.
         scenario_arguments: what the scenario needs; an option here replaces the profile's default.
         user_arguments: what the user added; replaces the scenario's. See `refused_arguments` for what cannot be here.
@@ -113,8 +113,8 @@ def plan_launch(
     if pool_pages is not None:
         owned += ["--max-total-tokens", str(pool_pages * page_size)]
     if tiny_model:
-        owned += ["--load-format", "dummy", "--skip-tokenizer-init"]
-    arguments = layered(owned, _defaults(profile), scenario_arguments, user_arguments)
+        owned += ["--load-format", "safetensors", "--skip-tokenizer-init"]
+    arguments = layered(owned, _defaults(profile, tiny_model), scenario_arguments, user_arguments)
     return LaunchPlan(
         argv=(str(python), "-m", _SERVER_MODULE, *arguments),
         environment={
@@ -139,7 +139,7 @@ def plan_launch(
     )
 
 
-def _defaults(profile: Profile) -> list[str]:
+def _defaults(profile: Profile, tiny_model: bool) -> list[str]:
     defaults = [
         # A line for each request would push everything else out of the log's tail.
         *("--log-level-http", "warning"),
@@ -149,6 +149,9 @@ def _defaults(profile: Profile) -> list[str]:
     if profile is Profile.REHEARSAL:
         # SGLang's choice is made for accelerators: with a large --chunked-prefill-size it falls below zero on a CPU.
         defaults += ["--mem-fraction-static", "0.3"]
+        if tiny_model:
+            # SGLang would make float16 of it, in which what a row computes depends on the rows beside it.
+            defaults += ["--dtype", "float32"]
     return defaults
 
 

@@ -1,4 +1,4 @@
-"""The project's own model: a folder that SGLang loads with dummy weights, so that nothing is downloaded.
+"""The project's own model: a folder that SGLang loads, written here, so that nothing is downloaded.
 
 The page pool does not depend on what a model computes. One layer of a LLaMA is enough, and it is fast enough that
 the scheduler, and with it the allocator, is what sets the pace. It has no end-of-sequence token: a request ends at its
@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from service.engine.tiny_weights import VERSION, tiny_weights
 from service.plugin.settings import Profile
 
 VOCABULARY = 256
@@ -21,23 +22,26 @@ CONTEXT_LENGTH = 32_768
 _HEADS = 2
 # On Ascend the attention kernels are made for the head size of common models; a plain CPU takes any.
 _HEAD_SIZE = {Profile.REHEARSAL: 32, Profile.ASCEND: 128}
+# In float32 what a row computes hardly depends on the rows beside it. On the NPU bfloat16 is what kernels are made for.
+_PRECISION = {Profile.REHEARSAL: "float32", Profile.ASCEND: "bfloat16"}
 
 
 def write_tiny_model(models: Path, profile: Profile) -> Path:
     """Write the model's folder below `models`, unless it is there.
 
-    Safe when several do it at once: the folder's name is a digest of what is in it.
+    Safe when several do it at once: the folder's name is a digest of what makes its contents.
 
     Returns:
         the model's folder.
     """
+    config = _config(profile)
     files = {
-        "config.json": _config(_HEAD_SIZE[profile]),
+        "config.json": config,
         "tokenizer.json": _tokenizer(),
         "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": CONTEXT_LENGTH},
     }
     texts = {name: json.dumps(content, indent=2, ensure_ascii=False) + "\n" for name, content in files.items()}
-    digest = hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps([VERSION, texts], sort_keys=True).encode()).hexdigest()[:16]
     folder = models / f"tiny-{digest}"
     if folder.is_dir():
         return folder
@@ -46,6 +50,7 @@ def write_tiny_model(models: Path, profile: Profile) -> Path:
     draft.chmod(0o755)
     for name, text in texts.items():
         (draft / name).write_text(text, encoding="utf-8")
+    (draft / "model.safetensors").write_bytes(tiny_weights(config))
     try:
         draft.rename(folder)
     except OSError:
@@ -56,7 +61,8 @@ def write_tiny_model(models: Path, profile: Profile) -> Path:
     return folder
 
 
-def _config(head_size: int) -> dict[str, Any]:
+def _config(profile: Profile) -> dict[str, Any]:
+    head_size = _HEAD_SIZE[profile]
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -72,7 +78,7 @@ def _config(head_size: int) -> dict[str, Any]:
         "rms_norm_eps": 1e-5,
         "rope_theta": 10_000.0,
         "tie_word_embeddings": False,
-        "torch_dtype": "bfloat16",
+        "torch_dtype": _PRECISION[profile],
         "bos_token_id": None,
         "eos_token_id": None,
     }

@@ -64,9 +64,11 @@ def test_pool_is_given_in_tokens_and_only_when_asked_for() -> None:
     assert option(plan(pool_pages=None), "--max-total-tokens") is None
 
 
-def test_tiny_model_has_dummy_weights_and_nothing_to_download() -> None:
+def test_tiny_model_is_loaded_from_its_folder_in_its_own_precision_and_with_nothing_to_download() -> None:
     planned = plan(tiny_model=True)
-    assert option(planned, "--load-format") == "dummy" and "--skip-tokenizer-init" in planned.argv
+    assert option(planned, "--load-format") == "safetensors" and "--skip-tokenizer-init" in planned.argv
+    assert option(planned, "--dtype") == "float32"
+    assert option(plan(tiny_model=True, profile=Profile.ASCEND), "--dtype") is None
     assert planned.environment["HF_HUB_OFFLINE"] == "1"
 
 

@@ -78,7 +78,11 @@ def test_release_takes_every_argument_and_no_option_of_it_is_refused_by_accident
     for parsed, device, backend in [(ascend, "npu", "ascend"), (rehearsal, "cpu", "torch_native")]:
         assert (parsed["device"], parsed["attention_backend"]) == (device, backend)
         assert (parsed["page_size"], parsed["max_total_tokens"], parsed["random_seed"]) == (128, 4096, 7)
-        assert (parsed["load_format"], parsed["skip_tokenizer_init"], parsed["enable_metrics"]) == ("dummy", True, True)
+        assert (parsed["load_format"], parsed["skip_tokenizer_init"], parsed["enable_metrics"]) == (
+            "safetensors",
+            True,
+            True,
+        )
         assert (parsed["host"], parsed["port"], parsed["log_level_http"]) == ("127.0.0.1", 31000, "warning")
     assert (users_model["load_format"], users_model["skip_tokenizer_init"]) == ("auto", False)
 
