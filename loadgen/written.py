@@ -8,6 +8,9 @@ from .notation import write_requests
 from .scenarios.waves import WrittenWave
 from .sent import SentWave
 
+# A driver that looks often sends waves closer to each other than this by the way alone.
+_LONG_PAUSE_SECONDS = 0.05
+
 
 def write_down(sent: Sequence[SentWave], *, idle_is_enough: bool = True) -> tuple[WrittenWave, ...]:
     """The waves with which the scenario `waves` makes the load of `sent` again, up to its end.
@@ -51,13 +54,14 @@ def _written(groups: Sequence[Sequence[SentWave]]) -> tuple[WrittenWave, ...]:
         if idle:
             began = last
         requests = [request for wave in group for request in wave.numbered]
-        # Between the two no step was seen: only time tells them apart.
-        timed = previous is not None and not idle and previous.decode_steps == last.decode_steps
+        # When no step was seen between the two, only time tells them apart.
+        stepped = previous is None or idle or previous.decode_steps != last.decode_steps
+        pause = 0.0 if stepped or previous is None else round(last.elapsed - previous.elapsed, 3)
         waves.append(
             WrittenWave(
                 idle=idle,
                 after_steps=0 if idle else last.decode_steps - began.decode_steps,
-                after_seconds=round(last.elapsed - began.elapsed, 3) if timed else 0.0,
+                after_seconds=pause if pause >= _LONG_PAUSE_SECONDS else 0.0,
                 streamed=last.wave.streamed,
                 requests=write_requests(requests, number),
             )

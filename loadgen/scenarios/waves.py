@@ -4,8 +4,8 @@ A scenario that follows the server decides by the decode steps that it has seen.
 decode steps have been seen as when it was first sent, counted from when the server was last idle, and meets the server
 in the state in which it met it then. It does not wait for steps that cannot come: when nothing is open the server makes
 none.
-Where no step tells one wave from the one before it, as between prompts that are answered with one token, the time since
-the server was last idle decides.
+Where no step tells one wave from the one before it, as between prompts that are answered with one token, the time
+between the two decides.
 
 The server is launched as the scenario that made the waves needs it (`made_by`, `made_with`), and prompts come from the
 seed and the number of each request (`loadgen.notation`), so they are those of the run in which the waves were made.
@@ -35,7 +35,9 @@ class WrittenWave(NoOptions):
     after_steps: int = Field(
         default=0, ge=0, le=_MOST_STEPS, description="Decode steps to have been seen since the server was last idle."
     )
-    after_seconds: float = Field(default=0.0, ge=0, le=30 * 86400, description="Seconds since it was last idle.")
+    after_seconds: float = Field(
+        default=0.0, ge=0, le=30 * 86400, description="Seconds since the wave before it was sent."
+    )
     streamed: bool = Field(default=False, description="Each answer comes as a stream, instead of all in one.")
     requests: str = Field(description="In the order in which they are sent, as in `101+30 102+31`: PROMPT+ANSWER.")
 
@@ -47,8 +49,8 @@ class WrittenWave(NoOptions):
 
     @model_validator(mode="after")
     def _one_condition(self) -> WrittenWave:
-        if self.idle and (self.after_steps or self.after_seconds):
-            raise ValueError("both idle and a number of steps or seconds, which count from then; allowed: either")
+        if self.idle and self.after_steps:
+            raise ValueError("both idle and after_steps, which counts from then; allowed: either")
         return self
 
 
@@ -121,7 +123,7 @@ class Waves(Scenario[WavesOptions]):
         self._sent = 0
         self._steps = 0
         self._idle_steps = 0
-        self._idle_elapsed = 0.0
+        self._sent_at = 0.0
 
     @classmethod
     def faults(cls, pool: Pool, options: WavesOptions) -> list[Misfit]:
@@ -155,15 +157,16 @@ class Waves(Scenario[WavesOptions]):
         if not self._due(wave, seen):
             return Wave()
         if wave.idle:
-            self._idle_steps, self._idle_elapsed = self._steps, seen.elapsed
+            self._idle_steps = self._steps
         self._sent += 1
+        self._sent_at = seen.elapsed
         return Wave(self._requests[self._sent - 1], wave.streamed)
 
     def _due(self, wave: WrittenWave, seen: Observation) -> bool:
-        if wave.idle:
-            return not seen.open_requests
-        stepped = self._steps - self._idle_steps >= wave.after_steps or not seen.open_requests
-        return stepped and seen.elapsed - self._idle_elapsed >= wave.after_seconds
+        if seen.elapsed - self._sent_at < wave.after_seconds:
+            return False
+        stepped = not wave.idle and self._steps - self._idle_steps >= wave.after_steps
+        return stepped or not seen.open_requests
 
 
 def _scenarios() -> dict[str, type[Scenario[Any]]]:

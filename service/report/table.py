@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from service.engine.command import LOG_FILE
 from service.report.hints import hints, restarts_text
-from service.runs.folder import files_of_a_run
+from service.runs.folder import REPRO_FILE, files_of_a_run
 from service.runs.model import CANCELLED_OUTCOME, Crash, Measures, Run, Verdict
 
 _FAILURES_SHOWN = 3
@@ -37,6 +38,11 @@ def print_result(console: Console, run: Run) -> None:
         console.print(Text(f"         {restarts}"), soft_wrap=True)
     for hint in hints(run):
         console.print(Text(f"hint     {hint}", style="yellow"), soft_wrap=True)
+    if any("repro" in crash.evidence for crash in run.crashes):
+        # Quoted where the folder's name needs it, so that the line can be taken as it is.
+        repro = shlex.quote(str(run.folder / REPRO_FILE))
+        console.print(Text(f"again    lastpage soak -f {repro}"), soft_wrap=True)
+        console.print(Text(f"shorter  lastpage shrink {repro}"), soft_wrap=True)
     console.print(Text(f"folder   {run.folder}"), soft_wrap=True)
     console.print(Text(f"         {', '.join(files_of_a_run(run.folder))}"), soft_wrap=True)
 

@@ -35,6 +35,11 @@ class SentWaves:
     def add(self, sent: SentWave) -> None:
         self._waves.append(sent)
 
+    @property
+    def last(self) -> list[SentWave]:
+        """Those that are kept, in order."""
+        return list(self._waves)
+
     def write(self, folder: Path, restarts: Sequence[Restart]) -> None:
         """Write them to the run's folder in the order of time, one JSON object a wave or restart of the load.
 

@@ -155,7 +155,8 @@ class Crash(Shape):
     seconds_after_ready: float | None = Field(default=None, description="From the engine's readiness to that step.")
     noticed_after_seconds: float | None = Field(default=None, description="From the fact to its being noticed.")
     evidence: Mapping[str, str] = Field(
-        default_factory=dict, description="Files by what they hold (log, flight, steps, plan), in the run's folder."
+        default_factory=dict,
+        description="Files by what they hold (log, flight, steps, plan, repro) in the run's folder.",
     )
 
 

@@ -30,6 +30,7 @@ from service.runs.model import Crash, EngineInfo, Measures, Progress, Run, RunRe
 from service.runs.preflight import Prepared, prepare
 from service.runs.racing import first_of
 from service.runs.recording import Recording
+from service.runs.repro import keep_repro
 from service.runs.spec import RunSpec
 from service.runs.watch import Alarm, Sign, Watch
 
@@ -197,6 +198,8 @@ class _Attempt:
             self._waves.write(folder, scenario.restarts)
             if self._crash is not None and self._recording is not None:
                 write_steps(folder, self._recording.last(STEPS_KEPT))
+            if self._crash is not None:
+                self._crash = keep_repro(self._run, self._crash, self._waves.last, self._engine.name, scenario.server)
         except OSError as error:
             self._notes.append(f"evidence could not be written: {error}")
 

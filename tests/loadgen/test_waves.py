@@ -58,13 +58,15 @@ def test_an_idle_server_makes_no_steps_so_nothing_waits_for_them() -> None:
 def test_time_is_waited_for_even_by_an_idle_server() -> None:
     waves = scenario(
         {"after_seconds": 0.5, "requests": "5+1"}, {"idle": True, "requests": "6+1"},
-        {"after_seconds": 0.5, "requests": "7+1"},
+        {"after_seconds": 0.5, "requests": "7+1"}, {"idle": True, "after_seconds": 1, "requests": "8+1"},
     )  # fmt: skip
     assert look(waves, open_requests=0, elapsed=0.4) == []
     assert look(waves, open_requests=0, elapsed=0.5) == [(5, 1)]
     assert look(waves, open_requests=0, elapsed=2.0) == [(6, 1)]
     assert look(waves, open_requests=0, elapsed=2.4) == []
     assert look(waves, open_requests=0, elapsed=2.5) == [(7, 1)]
+    assert look(waves, open_requests=1, elapsed=3.5) == look(waves, open_requests=0, elapsed=3.4) == []
+    assert look(waves, open_requests=0, elapsed=3.5) == [(8, 1)]
 
 
 def test_requests_keep_their_numbers_and_the_way_in_which_they_are_sent() -> None:

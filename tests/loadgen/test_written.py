@@ -81,11 +81,13 @@ def test_where_no_step_was_seen_between_two_waves_time_tells_them_apart() -> Non
         SentWave(1.0, 40, 0, 1, Wave.of([Shape(5, 1)])),
         SentWave(1.25, 40, 1, 2, Wave.of([Shape(6, 1)])),
         SentWave(1.5, 48, 1, 3, Wave.of([Shape(7, 1)])),
+        SentWave(1.51, 48, 1, 4, Wave.of([Shape(8, 1)])),
     ]
     assert write_down(sent) == (
         WrittenWave(requests="5+1"),
         WrittenWave(after_seconds=0.25, requests="6+1"),
         WrittenWave(after_steps=8, requests="7+1"),
+        WrittenWave(after_steps=8, requests="8+1"),
     )
 
 

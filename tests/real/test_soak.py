@@ -33,7 +33,7 @@ WARDEN_SECONDS = 20.0
 def assert_evidence_is_complete(ended: Soak) -> None:
     """Every file that a crash names is there and holds something, and so do those of every run."""
     evidence = ended.crash["evidence"]
-    assert set(evidence) == {"log", "flight", "steps", "plan"}
+    assert set(evidence) == {"log", "flight", "steps", "plan", "repro"}
     for name in [*evidence.values(), "report.json", "spec.yaml"]:
         assert (ended.folder / name).stat().st_size > 0, name
     assert ended.steps[-1]["step"] == ended.crash["step"]

@@ -50,6 +50,18 @@ def test_a_result_speaks_for_itself(tmp_path: Path) -> None:
     assert "decode step 17 since boot" in text
 
 
+def test_a_crash_that_can_be_made_again_comes_with_the_commands_that_do(tmp_path: Path) -> None:
+    console, stream = printed(width=60)
+    folder = tmp_path / "a folder"
+    run = crashed(folder)
+    print_result(console, run)
+    assert "lastpage shrink" not in stream.getvalue()
+    crash = run.crashes[0].model_copy(update={"evidence": {"repro": "repro.yaml"}})
+    print_result(console, run.model_copy(update={"crashes": (crash,)}))
+    assert f"lastpage soak -f '{folder}/repro.yaml'\n" in stream.getvalue()
+    assert f"lastpage shrink '{folder}/repro.yaml'\n" in stream.getvalue()
+
+
 def test_a_run_whose_engine_never_was_ready_has_no_table_of_zeros(tmp_path: Path) -> None:
     console, stream = printed()
     run = crashed(tmp_path).model_copy(update={"measures": Measures(), "crashes": (), "detail": "it would not"})

@@ -1,0 +1,97 @@
+"""`repro.yaml`: a run spec that makes the load again on which an engine crashed (pure, but for the writing)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loadgen.scenarios.base import ServerTraits
+from loadgen.scenarios.waves import Waves, WavesOptions, WrittenWave
+from loadgen.sent import SentWave
+from loadgen.written import write_down
+from service.runs.folder import REPRO_FILE, write_atomically
+from service.runs.model import Crash, Run
+from service.runs.spec import LoadSpec, RunSpec, dump_yaml
+
+CRASH_LABEL = "crash"
+"""The label of a repro that names the kind of crash."""
+
+RUN_LABEL = "repro_of"
+BEGINS_LABEL = "begins"
+# As many as a spec file can hold, whatever each of them says.
+_MOST_WAVES = 1900
+_LONGEST_NAME = 120
+
+
+def repro_of(
+    spec: RunSpec, sent: Sequence[SentWave], kind: str, *, run_id: str, engine: str, prefix_cache: bool
+) -> RunSpec | None:
+    """The spec that makes a run's load again up to its crash; None when nothing had been sent.
+
+    A run of it ends with its last wave. It passes when the engine survives a critical step.
+
+    Args:
+        spec: the run's, with its seed.
+        sent: the last waves that it sent.
+        kind: the crash's.
+        engine: the name of the engine that crashed.
+        prefix_cache: whether what was sent before the server was last idle may still matter.
+    """
+    waves = write_down(sent[-_MOST_WAVES:], idle_is_enough=not prefix_cache)
+    if not waves:
+        return None
+    labels = {RUN_LABEL: run_id, CRASH_LABEL: kind}
+    if _cut(sent, prefix_cache):
+        labels[BEGINS_LABEL] = "in the middle of the load: what had been sent before is not kept"
+    return RunSpec(
+        name=f"repro of {spec.name or run_id}"[:_LONGEST_NAME],
+        labels=labels,
+        engine=spec.engine.model_copy(update={"name": engine, "port": None}),
+        load=LoadSpec(
+            scenario=Waves.name,
+            duration=spec.load.duration,
+            seed=spec.load.seed,
+            options=options_of(waves, *_maker(spec.load)),
+        ),
+        thresholds=("critical_steps >= 1",),
+    )
+
+
+def options_of(waves: Sequence[WrittenWave], made_by: str | None, made_with: dict[str, Any]) -> dict[str, Any]:
+    """The options of the scenario `waves` as they stand in a spec: what is as it always is stays out."""
+    options = WavesOptions(waves=tuple(waves), made_by=made_by, made_with=made_with)
+    return options.model_dump(mode="json", exclude_defaults=True)
+
+
+def keep_repro(run: Run, crash: Crash, sent: Sequence[SentWave], engine: str, server: ServerTraits) -> Crash:
+    """Write a run's repro into its folder; the crash, with it among its evidence where there is one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    repro = repro_of(
+        run.spec,
+        sent,
+        crash.kind.value,
+        run_id=run.id,
+        engine=engine,
+        prefix_cache=server.prefix_cache,
+    )
+    if repro is None:
+        return crash
+    write_atomically(run.folder / REPRO_FILE, dump_yaml(repro))
+    return crash.model_copy(update={"evidence": {**crash.evidence, "repro": REPRO_FILE}})
+
+
+def _cut(sent: Sequence[SentWave], prefix_cache: bool) -> bool:
+    """Whether waves that may matter are not kept."""
+    kept = sent[-_MOST_WAVES:]
+    return kept[0].first_number > 1 and (prefix_cache or all(wave.open_requests for wave in kept))
+
+
+def _maker(load: LoadSpec) -> tuple[str | None, dict[str, Any]]:
+    """The scenario that the engine was launched for, and its options."""
+    if load.scenario != Waves.name:
+        return load.scenario, load.options
+    written = WavesOptions.model_validate(load.options)
+    return written.made_by, written.made_with

@@ -1,0 +1,99 @@
+"""Claims about `repro.yaml`: whatever made the load, the file makes it again on the same engine, and says of what."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from loadgen.pages import Pool, Shape
+from loadgen.planned import PlannedRequest, Segment
+from loadgen.scenarios import ServerTraits, Wave
+from loadgen.scenarios.waves import Waves, WavesOptions
+from loadgen.sent import SentWave
+from service.runs.folder import files_of_a_run
+from service.runs.model import Run
+from service.runs.repro import CRASH_LABEL, keep_repro
+from service.runs.spec import RunSpec, load_yaml, parse_spec
+from tests.fake_executor import CRASH
+
+SPEC: dict[str, Any] = {
+    "name": "nightly",
+    "engine": {"allocator": "unpatched", "pool_pages": 64, "args": ["--tp", "2"], "port": 30000},
+    "load": {"scenario": "tight", "duration": "10m", "seed": 7, "options": {"queue": 32}},
+    "thresholds": ["critical_share >= 80%"],
+}
+WAVES = [
+    SentWave(0.0, 0, 0, 1, Wave.of([Shape(5, 9)] * 3)),
+    SentWave(0.5, 90, 0, 4, Wave.of([Shape(105, 25), Shape(104, 26)])),
+    SentWave(0.6, 100, 2, 6, Wave((PlannedRequest(Shape(300, 2), (Segment(7, 128),), hang_up_tokens=1),))),
+]
+
+
+def repro(
+    folder: Path, sent: list[SentWave], spec: dict[str, Any] | None = None, cache: bool = False
+) -> tuple[RunSpec, WavesOptions]:
+    """The spec in a folder, as it is read back."""
+    run = Run(id="some-run", spec=parse_spec(spec or SPEC), folder=folder, created_at=datetime.now(timezone.utc))
+    traits = ServerTraits(Pool(128, 64), prefix_cache=cache)
+    crash = keep_repro(run, CRASH, sent, "0.5.18", traits)
+    assert crash.evidence == {**CRASH.evidence, "repro": "repro.yaml"}
+    assert files_of_a_run(folder) == ["repro.yaml"]
+    read = parse_spec(load_yaml(folder / "repro.yaml"))
+    return read, WavesOptions.model_validate(read.load.options)
+
+
+def test_it_launches_the_engine_that_crashed_alike(tmp_path: Path) -> None:
+    spec, options = repro(tmp_path, WAVES)
+    engine = parse_spec(SPEC).engine.model_copy(update={"name": "0.5.18", "port": None})
+    assert spec.engine == engine, "all but the port, which may be taken when it is run"
+    assert (options.made_by, options.made_with) == ("tight", {"queue": 32})
+    assert (spec.load.scenario, spec.load.seed, spec.load.duration) == ("waves", 7, 600.0)
+    assert spec.name == "repro of nightly" and spec.labels == {"repro_of": "some-run", CRASH_LABEL: "oob_index"}
+
+
+def test_it_sends_what_was_sent_since_the_server_was_idle_with_the_same_numbers(tmp_path: Path) -> None:
+    _, options = repro(tmp_path, WAVES)
+    assert [wave.model_dump(exclude_defaults=True) for wave in options.waves] == [
+        {"requests": "4:105+25 104+26"},
+        {"after_steps": 10, "requests": "300+2&7x128!1"},
+    ]
+    cached = tmp_path / "cached"
+    cached.mkdir()
+    assert len(repro(cached, WAVES, cache=True)[1].waves) == 3, "a prefix cache outlives idle moments"
+
+
+def test_an_engine_that_survives_it_at_the_edge_passes(tmp_path: Path) -> None:
+    assert repro(tmp_path, WAVES)[0].thresholds == ("crashes == 0", "failed_requests == 0", "critical_steps >= 1")
+
+
+def test_the_repro_of_a_repro_names_who_made_the_waves_at_first(tmp_path: Path) -> None:
+    spec, first = repro(tmp_path, WAVES)
+    waves = Waves(ServerTraits(Pool(128, 64)), first, seed=7)
+    sent = [SentWave(0.1, 0, 0, 1, Wave(waves.options.requests()[0]))]
+    again, options = repro(tmp_path, sent, json.loads(spec.model_dump_json()))
+    assert (options.made_by, options.made_with) == ("tight", {"queue": 32})
+    assert options.waves[0].requests == "4:105+25 104+26"
+    assert again.engine == spec.engine
+
+
+def test_the_end_of_a_long_load_is_a_file_that_can_be_read_and_says_that_it_begins_in_the_middle(
+    tmp_path: Path,
+) -> None:
+    sent = [
+        SentWave(place / 9, 5 * (place // 2), 80, 1 + 8 * place, Wave.of([Shape(3000 + place, 99)] * 8, streamed=True))
+        for place in range(5000)
+    ]
+    spec, options = repro(tmp_path, sent)
+    assert options.requests()[-1][-1].number == 40_000
+    assert spec.labels["begins"].startswith("in the middle")
+    assert (tmp_path / "repro.yaml").stat().st_size < 1_000_000
+    short = [SentWave(0.0, 0, 0, 1, Wave.of([Shape(5, 9)])), *(sent[-9:])]
+    assert "begins" not in repro(tmp_path, short)[0].labels
+
+
+def test_without_a_wave_there_is_no_repro(tmp_path: Path) -> None:
+    run = Run(id="some-run", spec=parse_spec(SPEC), folder=tmp_path, created_at=datetime.now(timezone.utc))
+    assert keep_repro(run, CRASH, [], "0.5.18", ServerTraits(Pool(128, 64))) == CRASH
+    assert files_of_a_run(tmp_path) == []
