@@ -86,11 +86,13 @@ class ServerTraits:
         pool: the KV pool.
         overlap: whether the server runs with overlap scheduling, SGLang's default.
         prefix_cache: whether it keeps the pages of what has ended in a radix cache, SGLang's default.
+        max_running_requests: the most rows of a batch; None when SGLang chooses.
     """
 
     pool: Pool
     overlap: bool = True
     prefix_cache: bool = False
+    max_running_requests: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,126 @@
+"""Cells of the edge: decode steps of one kind, as far as an allocator could tell them apart (pure).
+
+A bucket of counts is named by its lower bound.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple, Protocol
+
+
+class Relation(str, enum.Enum):
+    """Free pages against need, when the allocator is called."""
+
+    TIGHT = "tight"  # free == need
+    ONE_OVER = "one_over"  # free == need + 1
+    ONE_UNDER = "one_under"  # free - pages evicted since the last decode step == need - 1
+
+
+class Filler(str, enum.Enum):
+    """What has filled the pool."""
+
+    RUNNING_ROWS = "running_rows"
+    PREFIX_CACHE = "prefix_cache"  # it holds pages that can be evicted, or has just given some up
+
+
+class After(str, enum.Enum):
+    """What came between the previous decode step and this one; of several the first in this order."""
+
+    RETRACTION = "retraction"
+    EVICTION = "eviction"
+    PREFILL = "prefill"
+    DECODE = "decode"  # nothing: the previous step was a decode step
+
+
+class Cell(NamedTuple):
+    """Decode steps of one kind.
+
+    Attributes:
+        need: bucket of the rows that need a page: 1, 2, 3 (3-4), 5 (5-8), 9 (9-16), ...
+        batch_size: bucket of the batch rows: 1, 2 (2-3), 4 (4-7), 8 (8-15), ...
+        trailing: bucket of the rows behind the last needing one: 0, 1, 2 (2-3), 4 (4-7), ...
+    """
+
+    need: int
+    batch_size: int
+    trailing: int
+    relation: Relation
+    filler: Filler
+    after: After
+
+
+class StepShape(Protocol):
+    """What of a decode step decides its cell; `service.plugin.flight.DecodeStep` says what each is."""
+
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def need(self) -> int: ...
+    @property
+    def free(self) -> int: ...
+    @property
+    def trailing(self) -> int: ...
+    @property
+    def extends(self) -> int: ...
+    @property
+    def retracted(self) -> int: ...
+    @property
+    def evicted(self) -> int: ...
+    @property
+    def cached(self) -> int: ...
+
+
+def cell_of(step: StepShape) -> Cell | None:
+    """The cell that a decode step falls in; None when it needs no page, or is not at the edge."""
+    relation = _relation(step)
+    if relation is None:
+        return None
+    return Cell(
+        need_bucket(step.need),
+        power_bucket(step.batch_size),
+        power_bucket(step.trailing),
+        relation,
+        Filler.PREFIX_CACHE if step.cached + step.evicted > 0 else Filler.RUNNING_ROWS,
+        _after(step),
+    )
+
+
+def need_bucket(need: int) -> int:
+    """Lower bound of the bucket: 1, 2, 3 (3-4), 5 (5-8), 9 (9-16), ...; `need` is at least 1."""
+    return 1 if need == 1 else (1 << (need - 1).bit_length() - 1) + 1
+
+
+def power_bucket(count: int) -> int:
+    """Lower bound of the bucket: 0, 1, 2 (2-3), 4 (4-7), ..."""
+    return 0 if count == 0 else 1 << count.bit_length() - 1
+
+
+def need_bucket_end(lowest: int) -> int:
+    """The largest need in the bucket."""
+    return 1 if lowest == 1 else 2 * (lowest - 1)
+
+
+def power_bucket_end(lowest: int) -> int:
+    """The largest count in the bucket."""
+    return 0 if lowest == 0 else 2 * lowest - 1
+
+
+def _relation(step: StepShape) -> Relation | None:
+    if step.need == 0:
+        return None
+    if step.free == step.need:
+        return Relation.TIGHT
+    if step.free == step.need + 1:
+        return Relation.ONE_OVER
+    if step.evicted > 0 and step.free - step.evicted == step.need - 1:
+        return Relation.ONE_UNDER
+    return None
+
+
+def _after(step: StepShape) -> After:
+    if step.retracted > 0:
+        return After.RETRACTION
+    if step.evicted > 0:
+        return After.EVICTION
+    return After.PREFILL if step.extends > 0 else After.DECODE

@@ -1,0 +1,19 @@
+"""Decode steps to hold the cells against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Step:
+    """A decode step with what decides its cell."""
+
+    batch_size: int = 8
+    need: int = 1
+    free: int = 1
+    trailing: int = 7
+    extends: int = 0
+    retracted: int = 0
+    evicted: int = 0
+    cached: int = 0

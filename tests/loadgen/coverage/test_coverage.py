@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadgen.coverage import Coverage, Relation, cell_of
+from loadgen.pages import Pool
+from loadgen.scenarios.base import ServerTraits
+
+from .steps import Step
+
+SERVER = ServerTraits(Pool(128, 8), overlap=False)
+STEPS = st.builds(
+    Step,
+    batch_size=st.integers(1, 9),
+    need=st.integers(0, 9),
+    free=st.integers(0, 9),
+    trailing=st.integers(0, 9),
+    extends=st.integers(0, 1),
+    retracted=st.integers(0, 1),
+    evicted=st.integers(0, 2),
+    cached=st.integers(0, 2),
+)
+
+
+def test_the_share_is_of_reachable_tight_cells_alone() -> None:
+    coverage = Coverage(SERVER)
+    coverage.observe(Step(need=1, free=1, batch_size=3, trailing=2))
+    coverage.observe(Step(need=1, free=1, batch_size=3, trailing=2))
+    coverage.observe(Step(need=1, free=2, batch_size=3, trailing=2))
+    coverage.observe(Step(need=1, free=1, batch_size=1, trailing=0))
+    assert coverage.covered == 1
+    assert coverage.share == pytest.approx(1 / len(coverage.reachable_tight))
+
+
+def test_a_cell_hit_though_thought_unreachable_is_told_and_does_not_raise_the_share() -> None:
+    coverage = Coverage(SERVER)
+    cell = coverage.observe(Step(need=1, free=1, batch_size=1, trailing=0))
+    assert coverage.unforeseen == {cell}
+    assert coverage.hits.total() == 1
+    assert coverage.share == 0
+
+
+def test_a_pool_without_a_reachable_cell_is_not_covered() -> None:
+    coverage = Coverage(ServerTraits(Pool(128, 2)))
+    assert not coverage.reachable_tight
+    assert coverage.share == 0
+
+
+@given(st.lists(STEPS, max_size=50))
+@settings(max_examples=100, deadline=None)
+def test_every_step_at_the_edge_is_counted_once_and_what_is_missing_is_the_rest(steps: list[Step]) -> None:
+    coverage = Coverage(SERVER)
+    coverage.observe_all(steps)
+    assert coverage.hits.total() == sum(cell_of(step) is not None for step in steps)
+    assert coverage.covered + len(coverage.missing) == len(coverage.reachable_tight)
+    assert coverage.missing.isdisjoint(coverage.hits)
+    assert all(cell.relation is Relation.TIGHT for cell in coverage.missing)
