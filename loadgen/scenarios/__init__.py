@@ -5,11 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Restart, Scenario, ServerTraits, Wave
+from .burst import Burst
+from .churn import Churn
+from .extend import Extend
 from .steady import Steady
 from .tight import Tight
 from .waves import Waves
 
-SCENARIOS: dict[str, type[Scenario[Any]]] = {scenario.name: scenario for scenario in (Tight, Steady, Waves)}
+_SCENARIOS: tuple[type[Scenario[Any]], ...] = (
+    Tight,
+    Churn,
+    Burst,
+    Extend,
+    Steady,
+    Waves,
+)
+SCENARIOS: dict[str, type[Scenario[Any]]] = {scenario.name: scenario for scenario in _SCENARIOS}
 
 __all__ = [
     "SCENARIOS",

@@ -6,8 +6,7 @@ from collections import deque
 from typing import Any
 
 from loadgen.pages import Pool
-from loadgen.planned import PlannedRequest
-from loadgen.scenarios.base import Observation, Scenario, ServerTraits
+from loadgen.scenarios.base import Observation, Scenario, ServerTraits, Wave
 from loadgen.scenarios.tight import Tight, TightOptions
 from loadgen.scheduler_model import ModelStep, Release, Request, Scheduler
 
@@ -36,7 +35,8 @@ class ModelledLoad:
         self.strangers: list[int] = []
         self._poll = poll
         self._travel = travel
-        self._under_way: deque[tuple[int, tuple[PlannedRequest, ...]]] = deque()
+        self._under_way: deque[tuple[int, Wave]] = deque()
+        self._calls: list[list[Request]] = []
         self._seen = 0
         self._iterations = 0
 
@@ -71,20 +71,26 @@ class ModelledLoad:
         if self._iterations % self._poll == 0 and not self.paused:
             self._look()
         while self._under_way and self._under_way[0][0] <= self._iterations:
-            self.sent += [self.scheduler.submit(request.shape) for request in self._under_way.popleft()[1]]
+            self._arrive(self._under_way.popleft()[1])
         self.scheduler.iterate()
         self._iterations += 1
         if self._iterations % _CHECKED_EVERY == 0:
             self.scheduler.check(len(self.strangers))
 
+    def _arrive(self, wave: Wave) -> None:
+        arrived = [self.scheduler.submit(request.shape) for request in wave.requests]
+        self.sent += arrived
+        # A wave that is not streamed is one call, which is answered when its last request is.
+        self._calls += [[request] for request in arrived] if wave.streamed else [arrived]
+
     def _look(self) -> None:
         seen = self.steps[self._seen :]
         self._seen = len(self.steps)
-        under_way = sum(len(requests) for _, requests in self._under_way)
-        open_requests = len(self.sent) + under_way - len(self.scheduler.ended)
+        self._calls = [call for call in self._calls if not all(request.finished for request in call)]
+        open_requests = sum(map(len, self._calls)) + sum(len(wave.requests) for _, wave in self._under_way)
         wave = self.scenario.next_wave(Observation(self._iterations / _ITERATIONS_A_SECOND, seen, open_requests))
         if wave.requests:
-            self._under_way.append((self._iterations + self._travel, wave.requests))
+            self._under_way.append((self._iterations + self._travel, wave))
 
 
 def tight_load(

@@ -1,0 +1,109 @@
+"""`churn`: requests are retracted, prefilled again, and retracted again.
+
+The mechanism it leans on is SGLang's retraction. Admission keeps back nothing for tokens to come (the launch sees to
+that), so rows are admitted until one page is left, and soon a decode step needs more pages than are free. Then
+`ScheduleBatch.retract_decode` (`managers/schedule_batch.py` of 0.5.23) puts rows back into the queue, those with the
+fewest new tokens first and of those the longest prompts, until what is needed by the others is there. It always puts
+back one at least. A row that is put back keeps its tokens, loses its pages, and is prefilled anew, tokens and all, when
+it is admitted again.
+
+So a step in which `n` rows cross with `f` pages free puts back `k` rows, and is tight if what they gave back
+is just what is missing. Rows of one page that do not cross give back one each: `f + k == n`. Rows of one page that
+cross give back one and need one less: `f + k == n - k`. The load is made of such rows for the most part:
+
+- *short* ones of one page, which cross soon after they are admitted and end soon after that. Being the newest, they
+  are put back first. Some come in groups of equal length, which cross together, so that several pages are needed;
+- *long* ones, which live over several page boundaries. They fill the pool slowly, are put back with several pages (such
+  steps are not tight), and come back with prompts of odd lengths.
+
+There is always progress, as the row with the most new tokens is never put back. After a retraction SGLang raises the
+new token ratio, by which it charges tokens to come, and on other loads admits little for a long time. Here that does
+nothing, since what it is a ratio of is 0.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import islice
+
+from pydantic import Field
+
+from ..pages import Pool, Shape, pages_for
+from .admission import longest_answer, over_committing
+from .base import EngineNeeds, Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
+
+MIN_PAGE_SIZE = 8
+MIN_POOL_PAGES = 5
+_PREFILL_TOKENS = 8192
+_PORTIONS = 32
+_SMALLEST_PORTION = 4
+_FEWEST_WAITING = 16
+_MOST_WAITING = 1024
+_GROUPS = (1, 1, 2, 4)
+
+
+class ChurnOptions(NoOptions):
+    """Options of `churn`. As many requests are kept open as four for each page of the pool, from 16 to 1024."""
+
+    open_requests: int | None = Field(default=None, ge=8, le=10_000, description="Requests kept open at any time.")
+    long_share: float = Field(default=0.05, ge=0, le=1, description="Share of long requests.")
+    boundaries: int = Field(default=3, ge=2, le=64, description="Page boundaries that a long request crosses, at most.")
+
+
+class Churn(Scenario[ChurnOptions]):
+    name = "churn"
+    summary = "Retraction over and over: far more rows than the pool can hold to their end"
+    Options = ChurnOptions
+
+    def __init__(self, server: ServerTraits, options: ChurnOptions, seed: int) -> None:
+        super().__init__(server, options, seed)
+        self._shapes = shapes(server.pool, options, seed)
+        self._open = options.open_requests or min(max(4 * server.pool.pages, _FEWEST_WAITING), _MOST_WAITING)
+        self._portion = max(_SMALLEST_PORTION, self._open // _PORTIONS)
+
+    @classmethod
+    def faults(cls, pool: Pool, options: ChurnOptions) -> list[Misfit]:
+        faults = []
+        if pool.page_size < MIN_PAGE_SIZE:
+            message = f"too small for rows that cross soon; {cls.name} needs at least {MIN_PAGE_SIZE}"
+            faults.append(Misfit("engine.page_size", pool.page_size, message))
+        # The longest: a page of prompt, its boundaries, and the page that SGLang keeps back.
+        needed = max(MIN_POOL_PAGES, options.boundaries + 3)
+        if pool.pages < needed:
+            message = f"too few for requests that cross {options.boundaries} boundaries; {cls.name} needs {needed}"
+            faults.append(Misfit("engine.pool_pages", pool.pages, message))
+        return faults
+
+    @classmethod
+    def engine_needs(cls, pool: Pool, options: ChurnOptions) -> EngineNeeds:
+        return over_committing(pages_for(_PREFILL_TOKENS, pool.page_size), pool)
+
+    @classmethod
+    def longest_request(cls, pool: Pool, options: ChurnOptions) -> int:
+        return (options.boundaries + 1) * pool.page_size
+
+    def next_wave(self, seen: Observation) -> Wave:
+        # A call counts as open until the last of its requests is answered, so each holds few.
+        if self._open - seen.open_requests < self._portion:
+            return Wave()
+        return Wave.of(islice(self._shapes, self._portion))
+
+
+def shapes(pool: Pool, options: ChurnOptions, seed: int) -> Iterator[Shape]:
+    """The requests in the order in which they are sent; they depend on nothing else.
+
+    Each crosses first within an eighth of a page's decode steps, and ends within a thirty-second of them after its
+    last boundary.
+    """
+    chance = random.Random(seed)
+    page = pool.page_size
+    soon, little = page // 8, max(1, page // 32)
+    while True:
+        group = chance.choice(_GROUPS)
+        first = chance.randint(1, soon)
+        boundaries = chance.randint(2, options.boundaries) if chance.random() < options.long_share else 1
+        last = first + (boundaries - 1) * page
+        shape = Shape(prompt_tokens=page + 1 - first, max_new_tokens=last + 1 + chance.randint(0, little))
+        assert shape.max_new_tokens <= longest_answer(shape.prompt_tokens, pool)
+        yield from [shape] * group

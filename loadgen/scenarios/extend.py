@@ -1,0 +1,189 @@
+"""`extend`: prefill meets the exact end of the pool, in one piece and in chunks.
+
+The mechanism it leans on is SGLang's admission together with chunked prefill (`PrefillAdder` in
+`managers/schedule_policy.py` of 0.5.23). A prompt is admitted when it and one page more are less than what is free.
+So the closest that a prefill can come to the end of the pool is to leave one page, and the decode step after it
+takes that one.
+
+Each round begins on an idle server, with requests of three kinds:
+
+1. *holders* take all of the pool but what the probe is to have. One after another they cross, and end;
+2. the *probe* is a prompt that is admitted beside them and leaves one page: of one token, of the first token of a page,
+   all but the last of one, or anything between. A prefill is kept small, so that long ones come in several chunks;
+3. *successors* wait behind it, each of as many pages as a holder gives back. So its prefill too leaves one page, which
+   the next holder takes.
+
+A pass of admissions that ends for lack of room closes admission until a request ends, and within a pass each request is
+charged a page too many. So a probe must not be looked at in the pass that admits the last holder. In half of the rounds
+the holders fill their prefills to the last token, which ends the pass for another reason, and all is sent in one
+call. In the others, where holders are of any size, the probe is sent when the recorder has seen them all decode.
+
+Every so often a round is a prompt that has the pool for itself, up to the last token that SGLang ever prefills, and
+every so often one that it takes in and never serves (see `admission`): to see that nothing worse comes of it than
+waiting. Its client hangs up after a while; until then it keeps everybody behind it waiting.
+
+No prefill takes *exactly* the free pages, and none can: a request of `L` tokens with `f` pages free is admitted only if
+`L + page_size < f * page_size`, so its `ceil(L / page_size)` pages are fewer than `f`; and between the chunks of a
+prompt nothing decodes. With the radix cache on, eviction before a prefill makes room for its tokens and a page for each
+of its requests (`mem_cache/allocation.py`, `alloc_paged_token_slots_extend`), with the same result. Only
+`--enable-mixed-chunk`, where running rows decode beside the chunks and take pages that were promised to them, is
+different: option `mixed_chunk`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from ..pages import Pool, Shape, crossing_once
+from ..planned import PlannedRequest
+from .admission import longest_accepted_prompt, longest_admitted_prompt, longest_answered_prompt, over_committing
+from .base import EngineNeeds, Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
+
+MIN_PAGE_SIZE = 16
+MIN_POOL_PAGES = 8
+_MOST_HOLDERS = 8
+_LEAD_STEPS = 32
+_FEW_PAGES = 4
+_ALONE_EVERY = 8
+_NEVER_SERVED_EVERY = 64
+_FIRST_NEVER_SERVED = 4
+
+
+Requests = tuple[PlannedRequest, ...]
+
+
+class ExtendOptions(NoOptions):
+    """Options of `extend`."""
+
+    prefill_pages: int | None = Field(
+        default=None, ge=1, le=8192, description="Pages of one prefill chunk; absent: an eighth of the pool."
+    )
+    beyond: bool = Field(default=True, description="Also send prompts that SGLang takes in and never serves.")
+    hang_up_seconds: float = Field(
+        default=2.0,
+        ge=0.5,
+        le=60,
+        description="Seconds after which the client of such a prompt hangs up; keep it well below engine.hang_seconds.",
+    )
+    mixed_chunk: bool = Field(default=False, description="Launch with --enable-mixed-chunk.")
+
+
+class Extend(Scenario[ExtendOptions]):
+    name = "extend"
+    summary = "Prefill meets the exact end of the pool, in one piece and in chunks, with prompts of every length"
+    Options = ExtendOptions
+
+    def __init__(self, server: ServerTraits, options: ExtendOptions, seed: int) -> None:
+        super().__init__(server, options, seed)
+        self._rounds = rounds(server.pool, options, seed)
+        self._then: Requests = ()
+        self._holders = 0
+
+    @classmethod
+    def faults(cls, pool: Pool, options: ExtendOptions) -> list[Misfit]:
+        faults = []
+        if pool.page_size < MIN_PAGE_SIZE:
+            message = f"too small for requests to cross one after another; {cls.name} needs at least {MIN_PAGE_SIZE}"
+            faults.append(Misfit("engine.page_size", pool.page_size, message))
+        if pool.pages < MIN_POOL_PAGES:
+            message = f"too few for requests side by side; {cls.name} needs at least {MIN_POOL_PAGES}"
+            faults.append(Misfit("engine.pool_pages", pool.pages, message))
+        return faults
+
+    @classmethod
+    def engine_needs(cls, pool: Pool, options: ExtendOptions) -> EngineNeeds:
+        needs = over_committing(_prefill_pages(pool, options), pool)
+        if not options.mixed_chunk:
+            return needs
+        return EngineNeeds((*needs.arguments, "--enable-mixed-chunk"), needs.environment)
+
+    @classmethod
+    def longest_request(cls, pool: Pool, options: ExtendOptions) -> int:
+        return (longest_accepted_prompt(pool) if options.beyond else longest_admitted_prompt(pool)) + 1
+
+    def next_wave(self, seen: Observation) -> Wave:
+        if self._then and (not seen.open_requests or any(step.batch_size == self._holders for step in seen.steps)):
+            wave, self._then = Wave(self._then), ()
+            return wave
+        if seen.open_requests:
+            return Wave()
+        first, self._then = next(self._rounds)
+        self._holders = len(first)
+        return Wave(first)
+
+
+def rounds(pool: Pool, options: ExtendOptions, seed: int) -> Iterator[tuple[Requests, Requests]]:
+    """The requests of each round, which depend on nothing else: those sent first, and those sent when they decode."""
+    chance = random.Random(seed)
+    number = 0
+    while True:
+        number += 1
+        if options.beyond and number % _NEVER_SERVED_EVERY == _FIRST_NEVER_SERVED:
+            yield _never_served(pool, options, chance)
+        elif number % _ALONE_EVERY == 0:
+            yield (PlannedRequest(_alone(pool, chance)),), ()
+        else:
+            yield _side_by_side(pool, options, chance)
+
+
+def _never_served(pool: Pool, options: ExtendOptions, chance: random.Random) -> tuple[Requests, Requests]:
+    """A prompt that is taken in and never admitted, somebody who is served meanwhile, and one that waits behind it."""
+    prompt = _near_ends(longest_admitted_prompt(pool) + 1, longest_accepted_prompt(pool), chance)
+    never = PlannedRequest(Shape(prompt, 1), hang_up_seconds=options.hang_up_seconds)
+    return (PlannedRequest(Shape(1, pool.page_size)),), (never, PlannedRequest(Shape(1, 2)))
+
+
+def _alone(pool: Pool, chance: random.Random) -> Shape:
+    """A prompt for the whole pool: of the last length that is answered, or of those that SGLang only prefills."""
+    answered, admitted = longest_answered_prompt(pool), longest_admitted_prompt(pool)
+    if chance.random() < 0.5:
+        return Shape(_near_ends(answered - pool.page_size + 1, answered, chance), 2)
+    # More than 0 may be asked for; no token comes.
+    return Shape(_near_ends(answered + 1, admitted, chance), 0)
+
+
+def _side_by_side(pool: Pool, options: ExtendOptions, chance: random.Random) -> tuple[Requests, Requests]:
+    page, chunk = pool.page_size, _prefill_pages(pool, options)
+    count = chance.randint(1, min(_MOST_HOLDERS, pool.pages // 4, page // 4))
+    sizes = range(count, pool.pages - 1)
+    # Holders that end with the end of a prefill, or fit into one.
+    in_step = [pages for pages in sizes if pages % chunk == 0 or pages <= chunk]
+    at_once = bool(in_step) and chance.random() < 0.5
+    if at_once:
+        held_pages, lead = chance.choice(in_step), 0
+    else:
+        held_pages, lead = chance.choice(sizes[-_FEW_PAGES:] if chance.random() < 0.5 else sizes), _lead(pool)
+    held = _parts(held_pages, count, chance)
+    holders = [crossing_once(pages, lead + number, page) for number, pages in enumerate(held, start=1)]
+    # The n-th comes when the n-th holder has ended, and crosses after all of them.
+    successors = [crossing_once(pages, count, page) for pages in held]
+    probe_pages = pool.pages - 1 - held_pages
+    prompt = _near_ends((probe_pages - 1) * page + 1, probe_pages * page - 1, chance)
+    # It does not cross, and if its last page allows it is there as long as holders are.
+    probe = Shape(prompt, 1 + min(lead + count, probe_pages * page - prompt))
+    first, then = tuple(map(PlannedRequest, holders)), tuple(map(PlannedRequest, [probe, *successors]))
+    return ((*first, *then), ()) if at_once else (first, then)
+
+
+def _prefill_pages(pool: Pool, options: ExtendOptions) -> int:
+    return options.prefill_pages or pool.pages // 8
+
+
+def _lead(pool: Pool) -> int:
+    """Decode steps of the holders before the first of them crosses, in which the probe has to arrive."""
+    return min(_LEAD_STEPS, pool.page_size // 2)
+
+
+def _near_ends(lowest: int, highest: int, chance: random.Random) -> int:
+    """A number of a range; its ends and their neighbours often."""
+    nearest = [lowest, min(lowest + 1, highest), max(highest - 1, lowest), highest]
+    return chance.choice([*nearest, chance.randint(lowest, highest)])
+
+
+def _parts(total: int, count: int, chance: random.Random) -> list[int]:
+    """Whole numbers from 1 on, drawn at random, that sum up to `total`."""
+    cuts = sorted(chance.sample(range(1, total), count - 1))
+    return [end - start for start, end in zip([0, *cuts], [*cuts, total], strict=True)]

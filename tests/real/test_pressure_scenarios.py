@@ -1,0 +1,54 @@
+"""Scenarios that bring a real server to the edge from other sides: each gets there, and nothing fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadgen.pages import Pool
+from loadgen.scenarios.admission import longest_admitted_prompt
+from tests.real.soaks import Soak, soak
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+WITH_CLAMP = "0.5.23"
+POOL = Pool(128, 32)
+
+
+def soaked(folder: Path, scenario: str, *arguments: str) -> Soak:
+    ended = soak(folder, "--engine", WITH_CLAMP, "--scenario", scenario, "--seed", "3", "--min-critical", "1", *arguments)
+    measures = ended.report["measures"]
+    print({name: value for name, value in measures.items() if name.endswith(("_steps", "requests", "retracted"))})
+    assert measures["failed_requests"] == 0 and ended.report["crashes"] == [], ended.output
+    return ended
+
+
+def requests(ended: Soak) -> list[dict[str, Any]]:
+    waves = map(json.loads, (ended.folder / "plan.jsonl").read_text().splitlines())
+    return [request for wave in waves for request in wave["requests"]]
+
+
+def test_churn_retracts_again_and_again_and_goes_on_answering(tmp_path: Path) -> None:
+    ended = soaked(tmp_path, "churn", "--duration", "15s")
+    measures = ended.report["measures"]
+    assert ended.exit_code == 0, ended.output
+    assert measures["retracted_requests"] > 0.02 * measures["decode_steps"]
+    assert measures["critical_steps"] > 0.03 * measures["decode_steps"]
+
+
+def test_burst_fills_the_pool_from_an_idle_server(tmp_path: Path) -> None:
+    ended = soaked(tmp_path, "burst", "--duration", "15s", "--option", "requests=40")
+    assert ended.report["measures"]["crossing_steps"] > 0
+    assert ended.report["measures"]["requests"]["done"] >= 40
+
+
+def test_extend_reaches_the_end_of_the_pool_and_lives_with_what_is_never_served(tmp_path: Path) -> None:
+    ended = soaked(tmp_path, "extend", "--duration", "20s")
+    measures = ended.report["measures"]
+    assert ended.exit_code == 0, ended.output
+    assert measures["critical_steps"] > 0
+    assert measures["requests"]["hung_up"] >= 1
+    assert max(request["prompt_tokens"] for request in requests(ended)) > longest_admitted_prompt(POOL)
