@@ -13,9 +13,8 @@ from loadgen.scenarios.admission import (
     longest_answered_prompt,
     over_committing,
 )
-
-from .admission_model import NotServable, PrefillAdder, Request, Verdict, check_servable
-from .page_pool_model import PagePool
+from loadgen.scheduler_model import NotServable, PagePool, Request, check_servable
+from loadgen.scheduler_model.admission import PrefillAdder, Verdict
 
 POOLS = st.builds(Pool, st.integers(8, 256), st.integers(3, 300))
 

@@ -11,10 +11,9 @@ from loadgen.pages import Pool
 from loadgen.planned import PlannedRequest, PromptMaker
 from loadgen.scenarios.base import Observation, ServerTraits
 from loadgen.scenarios.burst import MIN_POOL_PAGES, Burst, BurstOptions
+from loadgen.scheduler_model import Scheduler, check_servable
 
-from .admission_model import check_servable
 from .modelled_load import ModelledLoad
-from .scheduler_model import Scheduler
 
 POOL = Pool(128, 32)
 IDLE, BUSY = Observation(0, (), 0), Observation(0, (), 1)

@@ -12,10 +12,9 @@ from pydantic import ValidationError
 from loadgen.pages import Pool, crossings
 from loadgen.scenarios.base import Observation, ServerTraits
 from loadgen.scenarios.churn import MIN_PAGE_SIZE, MIN_POOL_PAGES, Churn, ChurnOptions, shapes
+from loadgen.scheduler_model import Release, Scheduler, check_servable
 
-from .admission_model import check_servable
 from .modelled_load import ModelledLoad
-from .scheduler_model import Release, Scheduler
 
 POOL = Pool(128, 32)
 OPTIONS = st.builds(

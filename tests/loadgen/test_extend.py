@@ -19,10 +19,9 @@ from loadgen.scenarios.admission import (
 )
 from loadgen.scenarios.base import Observation, ServerTraits
 from loadgen.scenarios.extend import MIN_PAGE_SIZE, MIN_POOL_PAGES, Extend, ExtendOptions, rounds
+from loadgen.scheduler_model import PagePool, Scheduler
 
 from .modelled_load import ModelledLoad
-from .page_pool_model import PagePool
-from .scheduler_model import Scheduler
 
 POOL = Pool(128, 32)
 POOLS = st.builds(Pool, st.integers(MIN_PAGE_SIZE, 200), st.integers(MIN_POOL_PAGES, 300))
