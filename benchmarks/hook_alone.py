@@ -47,12 +47,32 @@ class HookedAllocator(BareAllocator):
         return last_loc
 
 
+class BareCache:
+    """As much of SGLang's prefix cache as the probe asks in a step, and as many calls deep as UnifiedRadixCache."""
+
+    def __init__(self) -> None:
+        self._evictable = {"full": 9 * _PAGE_SIZE}
+
+    def supports_swa(self) -> bool:
+        return False
+
+    def supports_mamba(self) -> bool:
+        return False
+
+    def evictable_size(self) -> int:
+        return self._evictable_of("full")
+
+    def _evictable_of(self, component: str) -> int:
+        return self._evictable.get(component, 0)
+
+
 def nanoseconds_per_step(rows: int, pages: int) -> float:
     """The median over some repeats, for a batch of `rows` and a free list of `pages`."""
     lengths = torch.tensor([_PAGE_SIZE + 1 + row % _NEEDING for row in range(rows)])
     with tempfile.TemporaryDirectory() as folder:
         flight = str(Path(folder) / "flight.bin")
         probe = Probe(Settings(flight=flight, allocator=Allocator.INSTALLED, profile=Profile.REHEARSAL))
+        probe.around_create_tree_cache(BareCache)
         target = f"{__name__}.{HookedAllocator.__name__}.alloc_decode"
         HookRegistry.register(target, probe.around_alloc_decode, HookType.AROUND)
         HookRegistry.apply_hooks()

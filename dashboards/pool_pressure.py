@@ -158,20 +158,33 @@ def _needs(board: Dashboard) -> None:
                 for share, name in ((0.5, "p50"), (0.99, "p99"), (1, "most"))
             ],
             unit="short",
-            width=8,
+            width=6,
         )
     )
     board.with_panel(
         lines(
-            "Retractions and shortfalls",
-            "Requests that the scheduler took back for lack of pages, and decode steps for which there were too few. A "
-            "load that holds the edge well needs neither.",
+            "Evictions and retractions",
+            "What made room when pages were short: pages of the prefix cache that were given up, and requests that the "
+            "scheduler took back. Short: decode steps for which there were too few pages all the same.",
             [
+                (of_run(rate("lastpage_evicted_pages_total")), "evicted pages"),
                 (of_run(rate("lastpage_retractions_total")), "retracted requests"),
                 (of_run(rate("lastpage_shortfalls_total")), "steps short of pages"),
             ],
             unit="ops",
-            width=8,
+            width=6,
+        )
+    )
+    board.with_panel(
+        lines(
+            "Prefill batches",
+            "Prefill batches, and those that needed exactly as many pages as were free: prefill at the edge.",
+            [
+                (of_run(rate("lastpage_tight_extends_total")), "tight"),
+                (of_run(rate("lastpage_prefill_batches_total")), "all"),
+            ],
+            unit="ops",
+            width=6,
         )
     )
     board.with_panel(
@@ -181,6 +194,6 @@ def _needs(board: Dashboard) -> None:
             "unforeseen.",
             [(of_run(growth("lastpage_load_restarts_total")), BY_RUN)],
             unit="short",
-            width=8,
+            width=6,
         )
     )

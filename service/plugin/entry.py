@@ -33,6 +33,8 @@ def register() -> None:
 
 
 def _install(settings: Settings) -> None:
+    import pkgutil
+
     from sglang.srt.hardware_backend.npu import allocator_npu
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
@@ -49,6 +51,8 @@ def _install(settings: Settings) -> None:
         )
     if settings.probe:
         for target, hook in Probe(settings).targets().items():
+            # The registry only logs that a release has no such target, and the recording would lack what it tells.
+            pkgutil.resolve_name(target)
             HookRegistry.register(target, hook, HookType.AROUND)
 
 

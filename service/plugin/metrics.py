@@ -22,6 +22,8 @@ _COUNTERS = {
         "lastpage_critical_steps",
         "Tight and clamped decode steps: without the clamp these read past the free list.",
     ),
+    "evicted": ("lastpage_evicted_pages", "Pages that the prefix cache gave up."),
+    "tight_extends": ("lastpage_tight_extends", "Prefill batches that needed exactly as many pages as were free."),
 }
 
 

@@ -33,6 +33,8 @@ def measures_of(
         clamped_steps=totals.clamped_steps,
         critical_steps=totals.critical_steps,
         extends=totals.extends,
+        tight_extends=totals.tight_extends,
+        evicted=totals.evicted,
         retracted=totals.retracted,
         shortfalls=totals.shortfalls,
         load_restarts=len(restarts),

@@ -78,6 +78,8 @@ class Measures(Shape):
     clamped_steps: int = Field(default=0, description="Crossing steps in which the clamp changed an index.")
     critical_steps: int = Field(default=0, description="Tight and clamped: without the clamp, out of bounds.")
     extends: int = Field(default=0, description="Prefill batches.")
+    tight_extends: int = Field(default=0, description="Prefill batches that needed exactly as many pages as were free.")
+    evicted: int = Field(default=0, description="Pages that the prefix cache gave up.")
     retracted: int = Field(default=0, description="Requests that the scheduler retracted for lack of pages.")
     shortfalls: int = Field(default=0, description="Decode steps for which the allocator had too few pages.")
     load_restarts: int = Field(

@@ -22,6 +22,7 @@ _EDGE_MEASURES = _PROOF_MEASURES | {
     "clamped_steps",
     "tight_not_critical_steps",
     "crossing_share",
+    "tight_extends",
 }
 """Measures of how often the edge was reached: to miss a threshold on one of them shows nothing about the engine."""
 
@@ -31,6 +32,7 @@ _OTHER_MEASURES = frozenset(
         "failed_requests",
         "retracted",
         "extends",
+        "evicted",
         "shortfalls",
         "seconds_under_load",
         "ready_to_first_critical_seconds",

@@ -22,6 +22,9 @@ KERNELS = "sgl_kernel_npu.mem_cache.allocator"
 class InstalledAllocator:
     """In place of SGLang's NPU allocator."""
 
+    def alloc_decode(self) -> None: ...
+    def alloc_extend(self) -> None: ...
+
 
 @pytest.fixture
 def platform(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
@@ -33,6 +36,13 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
         monkeypatch,
         "sglang.srt.hardware_backend.npu.allocator_npu",
         NPUPagedTokenToKVPoolAllocator=InstalledAllocator,
+    )
+    put(monkeypatch, "sglang.srt.managers.schedule_batch", ScheduleBatch=types.SimpleNamespace(retract_decode=print))
+    put(monkeypatch, "sglang.srt.mem_cache.registry", create_tree_cache=print)
+    put(
+        monkeypatch,
+        "sglang.srt.mem_cache.base_prefix_cache",
+        BasePrefixCache=types.SimpleNamespace(update_eviction_metrics=print),
     )
     put(monkeypatch, "sglang.srt.mem_cache.memory_pool", MHATokenToKVPool="the pool")
     for name in ("sgl_kernel_npu", "sgl_kernel_npu.mem_cache", KERNELS):
@@ -120,6 +130,13 @@ def hooks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hooks:
         "sglang.srt.hardware_backend.npu.allocator_npu",
         NPUPagedTokenToKVPoolAllocator=InstalledAllocator,
     )
+    put(monkeypatch, "sglang.srt.managers.schedule_batch", ScheduleBatch=types.SimpleNamespace(retract_decode=print))
+    put(monkeypatch, "sglang.srt.mem_cache.registry", create_tree_cache=print)
+    put(
+        monkeypatch,
+        "sglang.srt.mem_cache.base_prefix_cache",
+        BasePrefixCache=types.SimpleNamespace(update_eviction_metrics=print),
+    )
     put(
         monkeypatch,
         "service.plugin.variants",
@@ -141,6 +158,8 @@ def test_the_installed_allocator_is_only_watched(hooks: Hooks) -> None:
         ("alloc_decode", "around"),
         ("alloc_extend", "around"),
         ("retract_decode", "around"),
+        ("create_tree_cache", "around"),
+        ("update_eviction_metrics", "around"),
     ]
 
 
@@ -152,7 +171,16 @@ def test_a_variant_takes_the_allocators_place_before_the_probe_is_hooked(
     target, variant, kind = hooks.registered[0]
     assert target == "sglang.srt.hardware_backend.npu.allocator_npu.InstalledAllocator"
     assert (issubclass(variant, InstalledAllocator), kind) == (True, "replace")
-    assert len(hooks.registered) == 4
+    assert len(hooks.registered) == 6
+
+
+def test_a_release_without_something_that_is_watched_is_not_started(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SGLang's registry would only log it, and the recording would lack what the hook tells."""
+    monkeypatch.delattr("sglang.srt.managers.schedule_batch.ScheduleBatch")
+    with pytest.raises(SystemExit, match=r"so it is not started\. AttributeError: .* 'ScheduleBatch'"):
+        entry.register()
 
 
 def test_without_the_probe_nothing_is_hooked(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:

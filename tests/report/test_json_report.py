@@ -44,7 +44,16 @@ def test_a_report_has_every_key_that_the_design_names(tmp_path: Path) -> None:
     assert report["measures"].keys() >= {
         *("decode_steps", "crossing_steps", "tight_steps", "clamped_steps", "critical_steps", "critical_share"),
         *("tight_share", "tight_not_critical_steps", "crashes", "requests", "failed_requests", "surplus"),
-        *("retracted", "extends", "shortfalls", "latencies", "seconds_under_load", "ready_to_first_critical_seconds"),
+        *(
+            "retracted",
+            "evicted",
+            "extends",
+            "tight_extends",
+            "shortfalls",
+            "latencies",
+            "seconds_under_load",
+            "ready_to_first_critical_seconds",
+        ),
     }
     assert report["engine"].keys() >= {"name", "profile", "sglang_version", "allocator", "arguments"}
     assert report["engine"]["arguments"] == ["--page-size", "128"]
