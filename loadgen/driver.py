@@ -107,8 +107,9 @@ class Driver:
         self._sent = 0
         self.unanswered = Outcome.CANCELLED
 
-    async def run(self, duration: float) -> None:
-        """Make load for `duration` seconds, or until the scenario has finished, then take back what is still open.
+    async def run(self, duration: float, enough: Callable[[], bool] = lambda: False) -> None:
+        """Make load for `duration` seconds, or until it is enough, then take back what is still open; or until the
+        scenario has finished.
 
         Otherwise returns early only by cancellation. Requests that are open then count as cancelled, too.
         """
@@ -116,7 +117,7 @@ class Driver:
         decode_steps = 0
         async with anyio.create_task_group() as senders:
             try:
-                while (elapsed := time.monotonic() - began) < duration:
+                while (elapsed := time.monotonic() - began) < duration and not enough():
                     if self._scenario.finished and not self.open_requests:
                         return
                     steps = self._feed.take()

@@ -130,6 +130,15 @@ def soak(
         str | None,
         typer.Option(help="Time under load: 60, 90s, 10min, 1h30m. Default: 60s.", rich_help_panel=_LOAD),
     ] = None,
+    until_coverage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help="End the load when this share of the reachable tight cells was hit, such as 0.9 or 90%; the run is "
+            "inconclusive when it is not.",
+            rich_help_panel=_LOAD,
+        ),
+    ] = None,
     seed: Annotated[
         int | None,
         typer.Option(min=0, help="Seed of the load. Absent: drawn at random and recorded.", rich_help_panel=_LOAD),
@@ -183,6 +192,7 @@ def soak(
         ("engine", "port"): port,
         ("load", "scenario"): scenario,
         ("load", "duration"): duration,
+        ("load", "until_coverage"): until_coverage,
         ("load", "seed"): seed,
     }
     bounds = [*(threshold or []), *([f"critical_steps >= {min_critical}"] if min_critical else [])]

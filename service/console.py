@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from service.engine.command import LOG_FILE
-from service.report.table import crash_line, crash_text, describe
+from service.report.table import coverage_text, crash_line, crash_text, describe
 from service.runs.duration import format_duration
 from service.runs.events import EventType, RunEvent
 from service.runs.model import Crash, Measures, Progress, Run, RunStatus
@@ -150,7 +150,8 @@ def status_line(run: Run) -> str:
 def progress_line(progress: Progress) -> str:
     """How the run stands, in one line."""
     return " | ".join((_time_text(progress), _pool_text(progress), _steps_text(progress.measures))) + (
-        f" | crashes {progress.measures.crashes:,} | requests {_requests_text(progress.measures)}"
+        f"{_coverage_text(progress.measures)} | crashes {progress.measures.crashes:,} | "
+        f"requests {_requests_text(progress.measures)}"
     )
 
 
@@ -175,6 +176,8 @@ def panel(run: Run, progress: Progress | None, launching: str = "") -> Panel:
     grid.add_row("crossing", _count(measures.crossing_steps, measures.crossing_share))
     grid.add_row("tight", _count(measures.tight_steps, measures.tight_share))
     grid.add_row("critical", Text(_count(measures.critical_steps, measures.critical_share), style="bold cyan"))
+    if measures.coverage is not None:
+        grid.add_row("coverage", f"{measures.coverage.share:.1%}, {coverage_text(measures.coverage)}")
     grid.add_row("requests", Text(_requests_text(measures)))
     grid.add_row("crashes", Text(f"{measures.crashes:,}", style="bold red" if measures.crashes else "green"))
     return _framed(heading, grid, *(crash_text(crash) for crash in run.crashes))
@@ -212,6 +215,10 @@ def _steps_text(measures: Measures) -> str:
         f"decode steps {measures.decode_steps:,} | crossing {measures.crossing_steps:,} | "
         f"tight {measures.tight_steps:,} | critical {measures.critical_steps:,} ({measures.critical_share:.1%})"
     )
+
+
+def _coverage_text(measures: Measures) -> str:
+    return f" | coverage {measures.coverage.share:.1%}" if measures.coverage is not None else ""
 
 
 def _requests_text(measures: Measures) -> str:

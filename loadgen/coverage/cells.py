@@ -49,6 +49,27 @@ class Cell(NamedTuple):
     filler: Filler
     after: After
 
+    def __str__(self) -> str:
+        """Such as `tight 1 8 4 running_rows prefill`, from which `parse` makes the same cell."""
+        counts = f"{self.need} {self.batch_size} {self.trailing}"
+        return f"{self.relation.value} {counts} {self.filler.value} {self.after.value}"
+
+    @classmethod
+    def parse(cls, text: str) -> Cell:
+        """The cell that a text names.
+
+        Raises:
+            ValueError: it names none.
+        """
+        try:
+            relation, need, batch_size, trailing, filler, after = text.split()
+            cell = cls(int(need), int(batch_size), int(trailing), Relation(relation), Filler(filler), After(after))
+        except ValueError:
+            raise ValueError(f"{text!r} is no cell; one is written as in 'tight 1 8 4 running_rows prefill'") from None
+        if cell.need < 1 or cell[:3] != (need_bucket(cell.need), *map(power_bucket, cell[1:3])):
+            raise ValueError(f"{text!r} is no cell: its counts are not the lower bounds of buckets")
+        return cell
+
 
 class StepShape(Protocol):
     """What of a decode step decides its cell; `service.plugin.flight.DecodeStep` says what each is."""

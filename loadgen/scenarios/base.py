@@ -119,7 +119,7 @@ class Misfit:
     """
 
     field: str
-    value: int | float | str | None
+    value: int | float | None
     message: str
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from service.engine.command import LOG_FILE
 from service.report.hints import hints, restarts_text
+from service.runs.coverage import EdgeCoverage
 from service.runs.folder import REPRO_FILE, files_of_a_run
 from service.runs.model import CANCELLED_OUTCOME, Crash, Measures, Run, Verdict
 
@@ -100,6 +101,8 @@ def _rows(measures: Measures) -> Iterator[tuple[str, str, str]]:
     yield "tight", f"{measures.tight_steps:,}", f"{measures.tight_share:.1%} of decode steps"
     yield "critical", f"{measures.critical_steps:,}", f"{measures.critical_share:.1%} of decode steps"
     yield "tight but harmless", f"{measures.tight_not_critical_steps:,}", "no row came after the last that took a page"
+    if measures.coverage is not None:
+        yield "coverage", f"{measures.coverage.share:.1%}", coverage_text(measures.coverage)
     yield "nearest to tight", _nearest(measures), "pages left over (+) or short (-) in a crossing step that was not"
     yield "retracted", f"{measures.retracted:,}", "requests"
     if measures.evicted:
@@ -120,6 +123,12 @@ def _rows(measures: Measures) -> Iterator[tuple[str, str, str]]:
                 f"median; 99 % within {times.p99:,.0f} ms, all within {times.max:,.0f} ms",
             )
     yield "crashes", f"{measures.crashes:,}", ""
+
+
+def coverage_text(coverage: EdgeCoverage) -> str:
+    """How much of the edge was covered, in a line."""
+    unforeseen = f"; {coverage.unforeseen:,} more, thought unreachable" if coverage.unforeseen else ""
+    return f"{coverage.hit:,} of {coverage.reachable:,} tight cells that can exist on this pool{unforeseen}"
 
 
 def _rate(measures: Measures) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from loadgen.driver import Tally
 from loadgen.histogram import Counts
 from loadgen.scenarios import Restart
+from service.runs.coverage import EdgeCoverage, edge_coverage
 from service.runs.model import Latencies, Measures, Percentiles
 from service.runs.recording import Recording
 
@@ -16,13 +17,20 @@ _FAILURES_TOLD = 20
 
 
 def measures_of(
-    recording: Recording, tally: Tally, ready_ns: int, seconds_under_load: float, restarts: Sequence[Restart]
+    recording: Recording,
+    tally: Tally,
+    ready_ns: int,
+    seconds_under_load: float,
+    restarts: Sequence[Restart],
+    *,
+    cells: bool = False,
 ) -> Measures:
     """A run's measures so far.
 
     Args:
         ready_ns: when the engine was ready, by the recorder's clock.
         restarts: when and why the scenario began anew.
+        cells: with every single cell of the edge that was hit, too much to tell twice a second.
     """
     totals = recording.totals()
     first_critical_ns = recording.first_critical_ns
@@ -39,6 +47,7 @@ def measures_of(
         shortfalls=totals.shortfalls,
         load_restarts=len(restarts),
         restart_reasons=dict(Counter(restart.cause for restart in restarts)),
+        coverage=_coverage(recording, cells),
         surplus={str(surplus): steps for surplus, steps in sorted(recording.surplus.items())},
         failures=dict(tally.failures.most_common(_FAILURES_TOLD)),
         requests={outcome.value: count for outcome, count in sorted(tally.outcomes.items())},
@@ -58,6 +67,12 @@ def histograms_of(recording: Recording, tally: Tally) -> dict[str, Counts]:
         "itl_seconds": tally.itl.counts(),
         "e2e_seconds": tally.e2e.counts(),
     }
+
+
+def _coverage(recording: Recording, cells: bool) -> EdgeCoverage | None:
+    if recording.coverage is None or recording.server is None:
+        return None
+    return edge_coverage(recording.coverage, recording.server, cells=cells)
 
 
 def _latencies(tally: Tally) -> Latencies | None:

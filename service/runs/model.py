@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 from loadgen.histogram import Counts
 from service.engine.crash_signatures import CrashKind
 from service.plugin.settings import Allocator, Profile
+from service.runs.coverage import EdgeCoverage
 from service.runs.spec import RunSpec
 
 SUCCESSFUL_OUTCOME = "done"
@@ -89,6 +90,7 @@ class Measures(Shape):
         default_factory=dict, description="Why the load began anew, by how often it did for that reason."
     )
     surplus: dict[str, int] = Field(default_factory=dict, description="Crossing steps by free pages minus need.")
+    coverage: EdgeCoverage | None = Field(default=None, description="Cells of the edge that were hit.")
     requests: dict[str, int] = Field(default_factory=dict, description="Requests by outcome; only `done` is success.")
     failures: dict[str, int] = Field(
         default_factory=dict, description="What was said of requests that failed, by how often; the most frequent."

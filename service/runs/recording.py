@@ -7,7 +7,9 @@ from collections import Counter
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from loadgen.coverage import Coverage
 from loadgen.histogram import Histogram
+from loadgen.scenarios import ServerTraits
 from service.plugin.flight import DecodeStep, Totals
 from service.plugin.flight_reader import FlightReader
 
@@ -21,6 +23,9 @@ class Recording:
 
     It is the driver's step feed. All steps pass through it, so it also keeps what only the single steps tell.
 
+    Args:
+        server: what decides which cells of the edge can exist.
+
     Attributes:
         surplus: crossing steps by free pages minus need.
         free_pages: free pages before each crossing step's allocation.
@@ -28,9 +33,10 @@ class Recording:
         needed_pages: pages that each crossing step needed.
         first_critical_ns: when the first critical step was entered, by the recorder's clock; None before it.
         last_step: the last step that was taken in.
+        coverage: the cells of the edge that were hit; None when the server is not known.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, server: ServerTraits | None = None) -> None:
         self._reader = FlightReader(path)
         self._base = self._reader.totals()
         self._taken = self._base.decode_steps
@@ -40,6 +46,8 @@ class Recording:
         self.needed_pages = Histogram(PAGES)
         self.first_critical_ns: int | None = None
         self.last_step: DecodeStep | None = None
+        self.server = server
+        self.coverage = None if server is None else Coverage(server)
 
     def take(self) -> list[DecodeStep]:
         """The decode steps since the last call, oldest first."""
@@ -52,6 +60,8 @@ class Recording:
                 self.needed_pages.observe(step.need)
             if step.critical and self.first_critical_ns is None:
                 self.first_critical_ns = step.at_ns
+            if self.coverage is not None:
+                self.coverage.observe(step)
         if steps:
             self.last_step = steps[-1]
             self._taken = steps[-1].step

@@ -7,11 +7,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from service.plugin.settings import Allocator
 from service.runs.duration import Duration
 from service.runs.faults import Fault, InvalidSpec, faults_of
+from service.runs.share import Share
 from service.runs.thresholds import DEFAULT_THRESHOLDS, effective_thresholds
 
 MAX_SEED = 2**32 - 1
@@ -75,6 +85,11 @@ class LoadSpec(_Section):
     duration: Annotated[Duration, Field(gt=0, le=_LONGEST)] = Field(
         default=60.0, description="Time under load: seconds, or a text such as 90s, 5m, 1h30m."
     )
+    until_coverage: Share | None = Field(
+        default=None,
+        description="Share of the reachable tight cells at which the load ends, if that comes before its time is over: "
+        "0.9 or 90%. A run that does not get there is inconclusive.",
+    )
     seed: int | None = Field(
         default=None, ge=0, le=MAX_SEED, description="Seed of the load; absent: drawn at random, and recorded."
     )
@@ -90,6 +105,7 @@ class RunSpec(_Section):
     load: LoadSpec = Field(default_factory=LoadSpec)
     thresholds: tuple[str, ...] = Field(
         default=DEFAULT_THRESHOLDS,
+        validate_default=True,
         description="Bounds on measures, as in `critical_steps >= 1000`. A default stays in force until a threshold "
         "on the same measure replaces it.",
     )
@@ -107,8 +123,10 @@ class RunSpec(_Section):
 
     @field_validator("thresholds")
     @classmethod
-    def _keep_defaults(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(str, effective_thresholds(value)))
+    def _keep_defaults(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        load = info.data.get("load")
+        asked = load.until_coverage if isinstance(load, LoadSpec) else None
+        return tuple(map(str, effective_thresholds(value, until_coverage=asked)))
 
 
 def parse_spec(data: Any) -> RunSpec:

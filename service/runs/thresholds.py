@@ -13,6 +13,8 @@ from loadgen.outcomes import Outcome
 DEFAULT_MIN_CRITICAL = 100
 DEFAULT_THRESHOLDS = ("crashes == 0", "failed_requests == 0", f"critical_steps >= {DEFAULT_MIN_CRITICAL}")
 
+COVERAGE_SHARE = "coverage.share"
+
 _PROOF_MEASURES = frozenset({"tight_steps", "critical_steps", "tight_share", "critical_share"})
 """Measures that show that the pool was exactly exhausted."""
 
@@ -23,6 +25,7 @@ _EDGE_MEASURES = _PROOF_MEASURES | {
     "tight_not_critical_steps",
     "crossing_share",
     "tight_extends",
+    COVERAGE_SHARE,
 }
 """Measures of how often the edge was reached: to miss a threshold on one of them shows nothing about the engine."""
 
@@ -38,9 +41,11 @@ _OTHER_MEASURES = frozenset(
         "ready_to_first_critical_seconds",
     }
 )
-MEASURES = _EDGE_MEASURES | _OTHER_MEASURES
+MEASURES = (_EDGE_MEASURES | _OTHER_MEASURES) - {COVERAGE_SHARE}
 _OUTCOMES = "|".join(outcome.value for outcome in Outcome)
-_DOTTED = re.compile(rf"requests\.({_OUTCOMES})|latencies\.(ttft|e2e)_ms\.(p50|p90|p99|max)")
+_DOTTED = re.compile(
+    rf"{re.escape(COVERAGE_SHARE)}|requests\.({_OUTCOMES})|latencies\.(ttft|e2e)_ms\.(p50|p90|p99|max)"
+)
 
 _BADNESS = frozenset({"crashes", "failed_requests"})
 """Measures of what went wrong: whatever else is asked for, a run with enough of it has to fail."""
@@ -91,7 +96,7 @@ class Threshold:
         measure, comparison, number, percent = match.groups()
         if measure not in MEASURES and not _DOTTED.fullmatch(measure):
             raise InvalidThreshold(
-                f"unknown measure {measure!r} in {text!r}; allowed: {', '.join(sorted(MEASURES))}, "
+                f"unknown measure {measure!r} in {text!r}; allowed: {', '.join(sorted({*MEASURES, COVERAGE_SHARE}))}, "
                 f"requests.{{{_OUTCOMES.replace('|', ',')}}}, latencies.{{ttft,e2e}}_ms.{{p50,p90,p99,max}}"
             )
         bound = float(number) / (100 if percent else 1)
@@ -122,8 +127,11 @@ class Threshold:
         return _COMPARISONS[self.comparison](value, self.bound)
 
 
-def effective_thresholds(texts: Iterable[str]) -> list[Threshold]:
+def effective_thresholds(texts: Iterable[str], until_coverage: float | None = None) -> list[Threshold]:
     """The thresholds of a run: those given, and the default ones on measures that none of those is about.
+
+    Args:
+        until_coverage: the share of the edge's cells that the load was asked to reach: a default, too.
 
     Raises:
         InvalidThreshold: one cannot be read, one would turn a default off without another bound, or together they would
@@ -138,6 +146,8 @@ def effective_thresholds(texts: Iterable[str]) -> list[Threshold]:
             )
     measures = {threshold.measure for threshold in given}
     defaults = [Threshold.parse(text) for text in DEFAULT_THRESHOLDS]
+    if until_coverage is not None:
+        defaults.append(Threshold(COVERAGE_SHARE, ">=", until_coverage))
     thresholds = [threshold for threshold in defaults if threshold.measure not in measures] + given
     if not any(threshold.demands_proof for threshold in thresholds):
         raise InvalidThreshold(

@@ -81,6 +81,16 @@ async def drive(
     return driver
 
 
+async def test_the_load_ends_before_its_time_when_it_is_enough() -> None:
+    async with fake_sglang(never) as server:
+        client = GenerateClient(server.url)
+        driver = Driver(Given(Wave.of(SHAPES)), client, Feed(), PromptMaker(7, range(256)))
+        with anyio.fail_after(30):
+            await driver.run(3600, lambda: driver.open_requests == 3)
+        await client.aclose()
+    assert driver.tally.outcomes == {Outcome.CANCELLED: 3}
+
+
 def answered(requests: int) -> Callable[[Driver], bool]:
     return lambda driver: driver.tally.outcomes.total() == requests
 

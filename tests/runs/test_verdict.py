@@ -6,6 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadgen.coverage import Coverage
+from loadgen.pages import Pool
+from loadgen.scenarios import ServerTraits
+from service.runs.coverage import edge_coverage
 from service.runs.model import Latencies, Measures, Percentiles, RunStatus, Verdict
 from service.runs.thresholds import (
     DEFAULT_THRESHOLDS,
@@ -157,3 +161,17 @@ def test_the_closest_misses_are_told_on_either_side() -> None:
 
 def test_measures_read_back_from_their_own_json() -> None:
     assert Measures.model_validate_json(AT_THE_EDGE.model_dump_json()) == AT_THE_EDGE
+
+
+def test_a_run_that_covered_too_little_of_the_edge_is_inconclusive() -> None:
+    threshold = Threshold.parse("coverage.share >= 90%")
+    assert threshold.is_edge
+    assert judge(AT_THE_EDGE, [threshold]).verdict is Verdict.INCONCLUSIVE
+    server = ServerTraits(Pool(128, 4), overlap=False)
+    coverage = Coverage(server)
+    for share in (0.0, 1.0):
+        told = edge_coverage(coverage, server, cells=False)
+        assert told.share == share
+        verdict = judge(AT_THE_EDGE.model_copy(update={"coverage": told}), [threshold]).verdict
+        assert verdict is (Verdict.PASS if share else Verdict.INCONCLUSIVE)
+        coverage.add(dict.fromkeys(coverage.reachable, 1))

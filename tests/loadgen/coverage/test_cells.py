@@ -75,3 +75,24 @@ def test_the_prefix_cache_fills_the_pool_when_it_could_give_or_gave_pages(step: 
 def test_a_cell_names_the_buckets_of_its_step() -> None:
     step = Step(batch_size=30, need=3, free=3, trailing=6, extends=1)
     assert cell_of(step) == Cell(3, 16, 4, Relation.TIGHT, Filler.RUNNING_ROWS, After.PREFILL)
+
+
+def test_a_cell_is_read_back_from_its_text() -> None:
+    cell = Cell(3, 16, 4, Relation.TIGHT, Filler.RUNNING_ROWS, After.PREFILL)
+    assert str(cell) == "tight 3 16 4 running_rows prefill"
+    assert Cell.parse(str(cell)) == cell
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "tight 1 8",
+        "tight 4 8 0 running_rows decode",
+        "loose 1 8 0 running_rows decode",
+        "tight 0 8 0 running_rows decode",
+    ],
+)
+def test_what_is_no_cell_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no cell"):
+        Cell.parse(text)

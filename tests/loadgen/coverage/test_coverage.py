@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadgen.coverage import Coverage, Relation, cell_of
+from loadgen.coverage import Cell, Coverage, Relation, cell_of
 from loadgen.pages import Pool
 from loadgen.scenarios.base import ServerTraits
 
@@ -30,7 +30,7 @@ def test_the_share_is_of_reachable_tight_cells_alone() -> None:
     coverage.observe(Step(need=1, free=1, batch_size=3, trailing=2))
     coverage.observe(Step(need=1, free=2, batch_size=3, trailing=2))
     coverage.observe(Step(need=1, free=1, batch_size=1, trailing=0))
-    assert coverage.covered == 1
+    assert coverage.covered == {Cell.parse("tight 1 2 2 running_rows decode")}
     assert coverage.share == pytest.approx(1 / len(coverage.reachable_tight))
 
 
@@ -54,6 +54,19 @@ def test_every_step_at_the_edge_is_counted_once_and_what_is_missing_is_the_rest(
     coverage = Coverage(SERVER)
     coverage.observe_all(steps)
     assert coverage.hits.total() == sum(cell_of(step) is not None for step in steps)
-    assert coverage.covered + len(coverage.missing) == len(coverage.reachable_tight)
+    assert len(coverage.covered) + len(coverage.missing) == len(coverage.reachable_tight)
     assert coverage.missing.isdisjoint(coverage.hits)
     assert all(cell.relation is Relation.TIGHT for cell in coverage.missing)
+
+
+def test_loads_together_have_been_through_what_each_has_been_through_on_its_own_server() -> None:
+    alone, paired = (Coverage(ServerTraits(Pool(128, 8), overlap=overlap)) for overlap in (False, True))
+    lone = Step(need=1, free=1, batch_size=1, trailing=0)
+    paired.observe(lone)
+    assert Coverage.together([alone, paired]).covered == paired.covered != frozenset()
+
+    alone.observe(lone)
+    together = Coverage.together([alone, paired])
+    assert together.reachable == alone.reachable | paired.reachable
+    assert together.hits.total() == 2
+    assert together.unforeseen == alone.unforeseen != set()

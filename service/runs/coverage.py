@@ -1,0 +1,111 @@
+"""Coverage of the edge as a run reports it, and how it is read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from loadgen.coverage import After, Cell, Coverage, Relation
+from loadgen.pages import Pool
+from loadgen.scenarios import ServerTraits
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class CoveredServer(_Value):
+    """What of a server decides which cells can exist on it."""
+
+    page_size: int
+    pool_pages: int
+    overlap: bool
+    prefix_cache: bool
+    max_running_requests: int | None = None
+
+    @classmethod
+    def of(cls, server: ServerTraits) -> CoveredServer:
+        return cls(
+            page_size=server.pool.page_size,
+            pool_pages=server.pool.pages,
+            overlap=server.overlap,
+            prefix_cache=server.prefix_cache,
+            max_running_requests=server.max_running_requests,
+        )
+
+    def traits(self) -> ServerTraits:
+        pool = Pool(self.page_size, self.pool_pages)
+        return ServerTraits(pool, self.overlap, self.prefix_cache, self.max_running_requests)
+
+
+class CellShare(_Value):
+    """Tight cells, and how many of them were hit."""
+
+    reachable: int
+    hit: int
+
+
+class EdgeCoverage(_Value):
+    """Which cells of the edge a run has been through.
+
+    A cell is written as its relation, need, batch size, rows behind the last needing one, what filled the pool, and
+    what came just before, as in `tight 1 8 4 running_rows prefill`.
+    """
+
+    share: float = Field(description="Reachable tight cells that were hit, of all of them, from 0 to 1.")
+    reachable: int = Field(description="Tight cells that can exist on this server.")
+    hit: int = Field(description="Those of them that were hit.")
+    unforeseen: int = Field(default=0, description="Cells that were hit though thought unreachable.")
+    after: dict[str, CellShare] = Field(
+        default_factory=dict, description="The tight cells by what came between the step before and theirs."
+    )
+    server: CoveredServer = Field(description="What decides which cells can exist.")
+    tight: dict[str, int] = Field(
+        default_factory=dict, description="Steps by tight cell; told when the load has ended."
+    )
+    near: dict[str, int] = Field(
+        default_factory=dict, description="Steps by cell one page over or under the edge; likewise."
+    )
+    unforeseen_cells: dict[str, int] = Field(
+        default_factory=dict, description="Of both, those that were thought unreachable; likewise."
+    )
+
+
+def edge_coverage(coverage: Coverage, server: ServerTraits, *, cells: bool) -> EdgeCoverage:
+    """What has been covered so far.
+
+    Args:
+        cells: with every single cell that was hit.
+    """
+    hits = sorted(coverage.hits.items()) if cells else []
+    return EdgeCoverage(
+        share=coverage.share,
+        reachable=len(coverage.reachable_tight),
+        hit=len(coverage.covered),
+        unforeseen=len(coverage.unforeseen),
+        after={
+            after.value: CellShare(reachable=reachable, hit=_count(coverage.covered, after))
+            for after in After
+            if (reachable := _count(coverage.reachable_tight, after))
+        },
+        server=CoveredServer.of(server),
+        tight={str(cell): steps for cell, steps in hits if cell.relation is Relation.TIGHT},
+        near={str(cell): steps for cell, steps in hits if cell.relation is not Relation.TIGHT},
+        unforeseen_cells={str(cell): steps for cell, steps in hits if cell in coverage.unforeseen},
+    )
+
+
+def read_back(told: EdgeCoverage) -> Coverage:
+    """The coverage that a run told.
+
+    Raises:
+        ValueError: it names a cell that is none.
+    """
+    coverage = Coverage(told.server.traits())
+    coverage.add({Cell.parse(text): steps for text, steps in (told.tight | told.near).items()})
+    return coverage
+
+
+def _count(cells: Iterable[Cell], after: After) -> int:
+    return sum(cell.after is after for cell in cells)
