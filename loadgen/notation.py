@@ -87,9 +87,9 @@ def _request(match: re.Match[str], number: int) -> PlannedRequest:
 
 def _fault(request: PlannedRequest) -> str:
     shape = request.shape
-    lengths = (shape.prompt_tokens, shape.max_new_tokens, *(segment.tokens for segment in request.shared))
+    lengths = (shape.prompt_tokens, *(segment.tokens for segment in request.shared))
     if not all(lengths) or request.hang_up_tokens == 0:
-        return "has a length of 0; allowed: at least 1 token each"
+        return "has a length of 0; allowed: at least 1 token each, except for the answer"
     shared = sum(segment.tokens for segment in request.shared)
     if shared > shape.prompt_tokens:
         return f"shares {shared} tokens; allowed: at most the {shape.prompt_tokens} of its prompt"

@@ -10,7 +10,9 @@ from .pages import Shape
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of a prompt that requests can share: within a run the same key and length give the same tokens.
+    """A stretch of a prompt that requests can share: within a run the same key gives the same tokens.
+
+    Of two that differ in length the shorter is the beginning of the longer.
 
     Attributes:
         key: names the tokens.

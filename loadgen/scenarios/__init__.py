@@ -8,6 +8,7 @@ from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Res
 from .burst import Burst
 from .churn import Churn
 from .extend import Extend
+from .replay import Replay
 from .steady import Steady
 from .tight import Tight
 from .waves import Waves
@@ -17,6 +18,7 @@ _SCENARIOS: tuple[type[Scenario[Any]], ...] = (
     Churn,
     Burst,
     Extend,
+    Replay,
     Steady,
     Waves,
 )

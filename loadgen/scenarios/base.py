@@ -119,7 +119,7 @@ class Misfit:
     """
 
     field: str
-    value: int | float | None
+    value: int | float | str | None
     message: str
 
 

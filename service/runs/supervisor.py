@@ -10,21 +10,20 @@ from typing import Any, NoReturn
 import anyio
 import anyio.to_thread
 
-from loadgen.client import GenerateClient, GenerateRequest, Sampling
+from loadgen.client import GenerateClient
 from loadgen.driver import Driver, Tally
 from loadgen.outcomes import Outcome
 from loadgen.planned import PromptMaker
 from loadgen.scenarios import Scenario
-from service.engine.command import LaunchPlan, plan_launch
-from service.engine.overlay import write_overlay
-from service.engine.ports import free_port
 from service.engine.process import EngineNotStarted, EngineProcess, EngineSurvived
 from service.engine.readiness import EngineNotReady, Ready, wait_ready
 from service.home import Home
+from service.runs.aftermath import let_it_speak, survival
 from service.runs.evidence import STEPS_KEPT, SentWaves, describe_crash, unkillable, write_steps
 from service.runs.executor import RunObserver
 from service.runs.faults import Fault
 from service.runs.kernel_log import oom_kills
+from service.runs.launching import client_of, plan_for, traits_of
 from service.runs.measuring import histograms_of, measures_of
 from service.runs.model import Crash, EngineInfo, Measures, Progress, Run, RunResult, RunStatus
 from service.runs.preflight import Prepared, prepare
@@ -32,14 +31,9 @@ from service.runs.racing import first_of
 from service.runs.recording import Recording
 from service.runs.repro import keep_repro
 from service.runs.spec import RunSpec
-from service.runs.traits import server_traits
-from service.runs.watch import Alarm, Sign, Watch
+from service.runs.watch import Alarm, Watch
 
 _PROGRESS_SECONDS = 0.5
-_LAST_WORDS_SECONDS = 3.0
-_SURVIVAL_TOKENS = 8
-_IDLE_SECONDS = 1.0
-_INCREMENTAL_STREAMS = "--incremental-streaming-output"
 
 
 class Supervisor:
@@ -69,7 +63,7 @@ class _Attempt:
         self._observer = observer
         self._cancelled = cancelled
         self._seed = run.spec.load.seed or 0
-        self._plan = self._plan_launch()
+        self._plan = plan_for(self._spec, prepared, run.folder)
         self._engine = self._describe_engine()
         self._scenario: Scenario[Any] | None = None
         self._waves = SentWaves()
@@ -102,26 +96,6 @@ class _Attempt:
             return self._result(RunStatus.CANCELLED, *self._notes)
         return self._result(RunStatus.FINISHED, *self._notes)
 
-    def _plan_launch(self) -> LaunchPlan:
-        spec, prepared, folder = self._spec.engine, self._prepared, self._run.folder.absolute()
-        profile = prepared.check.profile
-        return plan_launch(
-            python=prepared.engine.python,
-            profile=profile,
-            model=prepared.model,
-            tiny_model=spec.model is None,
-            folder=folder,
-            overlay=write_overlay(folder / "overlay", profile),
-            port=spec.port or free_port(),
-            seed=self._seed,
-            page_size=spec.page_size,
-            pool_pages=spec.pool_pages,
-            allocator=spec.allocator,
-            scenario_arguments=prepared.needs.arguments,
-            scenario_environment=prepared.needs.environment,
-            user_arguments=spec.args,
-        )
-
     def _describe_engine(self) -> EngineInfo:
         checked = self._prepared.check
         return EngineInfo(
@@ -147,14 +121,10 @@ class _Attempt:
         return self._ready
 
     async def _under_load(self, process: EngineProcess, ready: Ready) -> None:
-        server = server_traits(self._prepared.pool, self._plan.argv)
+        server = traits_of(self._plan, self._prepared.pool)
         self._recording = Recording(self._plan.flight, server)
         facts = self._prepared.facts
-        client = GenerateClient(
-            self._plan.url,
-            sampling=Sampling(never=facts.end_tokens),
-            incremental_streams=_INCREMENTAL_STREAMS in self._plan.argv,
-        )
+        client = client_of(self._plan, facts)
         prompts = PromptMaker(self._seed, range(facts.vocabulary))
         scenario = self._scenario = self._prepared.scenario(server, self._prepared.options, self._seed)
         driver = self._driver = Driver(scenario, client, self._recording, prompts, self._waves.add)
@@ -172,8 +142,7 @@ class _Attempt:
             if alarm is None and not self._cancelled.is_set():
                 alarm = await self._survival(client, watch)
             if alarm is not None:
-                if alarm.sign is not Sign.HANG:
-                    await self._let_it_speak(process)
+                await let_it_speak(process, alarm)
                 with contextlib.suppress(EngineSurvived):  # said again when the process is left
                     await process.stop(0)
         finally:
@@ -226,33 +195,14 @@ class _Attempt:
 
     async def _survival(self, client: GenerateClient, watch: Watch) -> Alarm | None:
         """After the load the server must still complete a request; an alarm when it does not."""
-        began_ns = time.monotonic_ns()
 
-        async def complete() -> None:
-            # An idle scheduler checks its pool for leaks, and dies of one.
-            # One that refuses lives, too.
-            outcome = None
-            while outcome not in (Outcome.DONE, Outcome.REFUSED):
-                await anyio.sleep(_IDLE_SECONDS)
-                outcome = (await client.send_together([GenerateRequest([1, 2, 3], _SURVIVAL_TOKENS)]))[0].outcome
+        async def survives() -> Alarm | None:
+            return await survival(client, watch, self._spec.engine.hang_seconds)
 
-        async def alarm() -> Alarm | None:
-            return await watch.alarm()
-
-        async def give_up() -> Alarm | None:
-            await anyio.sleep(self._spec.engine.hang_seconds)
-            return Alarm(Sign.HANG, time.monotonic_ns(), began_ns)
-
-        return await first_of(complete, alarm, give_up, self._until_cancelled)
+        return await first_of(survives, self._until_cancelled)
 
     async def _until_cancelled(self) -> None:
         await self._cancelled.wait()
-
-    async def _let_it_speak(self, process: EngineProcess) -> None:
-        """An engine that fails writes its traceback within moments; one that is dead writes nothing more."""
-        with anyio.move_on_after(_LAST_WORDS_SECONDS):
-            while process.exit is None and "hit an exception" not in process.log_tail(400):  # noqa: ASYNC110
-                await anyio.sleep(0.1)
 
     async def _tell_progress(self) -> NoReturn:
         while True:

@@ -31,3 +31,10 @@ def test_the_seed_and_the_number_make_a_prompt_whatever_was_made_before() -> Non
     assert MAKER.prompt(5, request) == again.prompt(5, request)
     assert MAKER.prompt(5, request)[10:] != MAKER.prompt(6, request)[10:]
     assert MAKER.prompt(5, request)[:10] != PromptMaker(8, range(100, 356)).prompt(5, request)[:10]
+
+
+@given(st.integers(0, 9), st.integers(0, 600), st.integers(0, 600))
+def test_of_two_segments_with_a_key_the_shorter_is_the_beginning_of_the_longer(key: int, one: int, other: int) -> None:
+    short, long = sorted((one, other))
+    prompts = [MAKER.prompt(1, PlannedRequest(Shape(tokens, 2), (Segment(key, tokens),))) for tokens in (short, long)]
+    assert prompts[1][:short] == prompts[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +55,10 @@ def test_extend_reaches_the_end_of_the_pool_and_lives_with_what_is_never_served(
     assert measures["critical_steps"] > 0
     assert measures["requests"]["hung_up"] >= 1
     assert max(request["prompt_tokens"] for request in requests(ended)) > longest_admitted_prompt(POOL)
+
+
+def test_replay_sends_the_small_trace_and_its_shared_prefixes_are_found_in_the_cache(tmp_path: Path) -> None:
+    ended = soaked(tmp_path, "replay", "--duration", "15s", "--option", "time_scale=0.1")
+    assert ended.report["measures"]["requests"]["done"] >= 44
+    found = [int(count) for count in re.findall(r"#cached-token: (\d+)", (ended.folder / "engine.log").read_text())]
+    assert sum(found) > 44 * POOL.page_size

@@ -1,0 +1,99 @@
+"""The shortest case that makes a critical step on the model of SGLang's scheduler: worth a trial on a real engine."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..planned import PlannedRequest
+from ..scenarios.base import Observation, ServerTraits
+from ..scenarios.waves import Waves, WavesOptions
+from ..scheduler_model import NotServable, OutOfPages, Release, Scheduler
+from .case import Case
+from .search import search
+
+# Iterations of the scheduler from one look at it to the next, and from a wave's sending to its arrival: a quick client
+# on an idle machine, and a slow one. What depends on the difference is of no use on a real server.
+_CLIENTS = ((1, 1), (4, 2), (11, 7))
+_ITERATIONS_A_SECOND = 400
+_MOST_ITERATIONS = 50_000
+_PATIENCE = 20_000
+
+
+@dataclass(frozen=True)
+class ServerModel:
+    """How the model is set up.
+
+    Attributes:
+        chunked_prefill_size: tokens.
+    """
+
+    overlap: bool
+    release: Release
+    chunked_prefill_size: int
+
+    def foresees(self, case: Case) -> bool:
+        """Whether a step in this case is critical, however quick the client is. Hang-ups are not modelled."""
+        try:
+            return all(self._critical(case, poll, travel) for poll, travel in _CLIENTS)
+        except (NotServable, OutOfPages):
+            return False
+
+    def shortest(self, case: Case, seconds: float, clock: Callable[[], float] = time.monotonic) -> Case | None:
+        """The shortest case that it finds from this one within so many seconds; None when it foresees no crash."""
+        deadline = clock() + seconds
+        trials = search(case, patience=_PATIENCE)
+        proposal = next(trials)
+        best = None
+        while clock() < deadline:
+            crashes = self.foresees(proposal.case)
+            if crashes:
+                best = proposal.case
+            try:
+                proposal = trials.send(crashes)
+            except StopIteration:
+                break
+        return best
+
+    def _critical(self, case: Case, poll: int, travel: int) -> bool:
+        server = Scheduler(
+            case.pool,
+            overlap=self.overlap,
+            release=self.release,
+            chunked_prefill_size=self.chunked_prefill_size,
+        )
+        waves = Waves(ServerTraits(case.pool, self.overlap), WavesOptions(waves=case.written()), seed=0)
+        under_way: deque[tuple[int, tuple[PlannedRequest, ...]]] = deque()
+        sent = seen = checked = 0
+        for iteration in range(_MOST_ITERATIONS):
+            if iteration % poll == 0:
+                steps = server.steps[seen:]
+                seen += len(steps)
+                open_requests = sent - len(server.ended)
+                if waves.finished and not open_requests:
+                    return False
+                wave = waves.next_wave(Observation(iteration / _ITERATIONS_A_SECOND, steps, open_requests))
+                if wave.requests:
+                    under_way.append((iteration + travel, wave.requests))
+                    sent += len(wave.requests)
+            while under_way and under_way[0][0] <= iteration:
+                for request in under_way.popleft()[1]:
+                    server.submit(request.shape)
+            server.iterate()
+            if any(step.critical for step in server.steps[checked:]):
+                return True
+            checked = len(server.steps)
+        return False
+
+
+def model_of(*, overlap: bool, version: str, chunked_prefill_size: int) -> ServerModel:
+    """The model of a server.
+
+    Args:
+        version: SGLang's, such as `0.5.18`.
+    """
+    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+    release = Release.V0_5_18 if numbers <= (0, 5, 18) else Release.V0_5_23
+    return ServerModel(overlap, release, chunked_prefill_size)

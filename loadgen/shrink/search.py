@@ -1,0 +1,88 @@
+"""The search for a shorter case: proposes one after another, and is told of each whether it crashes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+
+from .case import Case
+from .moves import MOVES, Move
+
+_MOST_FORESEEN = 2000
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A case to try.
+
+    Attributes:
+        move: how it was come by, for people.
+    """
+
+    case: Case
+    move: str
+
+
+def search(
+    original: Case,
+    *,
+    likely: Sequence[Case] = (),
+    foresee: Callable[[Case], bool] | None = None,
+    patience: int | None = None,
+) -> Generator[Proposal, bool, Case | None]:
+    """Propose cases, each of which is answered by whether it crashes, until none that is shorter is left to try.
+
+    What is proposed is shorter than what has crashed so far, and no case is proposed twice.
+
+    Args:
+        likely: shorter cases to try before the original, such as one found on a model. When one crashes, the original
+            need not.
+        foresee: whether a case is likely to crash. Within a move those come first.
+        patience: how many proposals of a move may fail before the next move has its turn; None tries all.
+
+    Returns:
+        the shortest case that has crashed; None when nothing has.
+    """
+    tried = set()
+    best: Case | None = None
+    for case, move in [*((case, "found on the model") for case in likely), (original, "as it is")]:
+        tried.add(case)
+        if (yield Proposal(case, move)):
+            best = case
+            break
+    if best is None:
+        return None
+    improved = True
+    while improved:
+        improved = False
+        for name, move_of in MOVES.items():
+            failed = 0
+            candidates = _candidates(best, move_of, foresee)
+            while (candidate := next(candidates, None)) is not None and (patience is None or failed < patience):
+                if candidate in tried:
+                    continue
+                tried.add(candidate)
+                if (yield Proposal(candidate, name)):
+                    best, improved, failed = candidate, True, 0
+                    candidates = _candidates(best, move_of, foresee)
+                else:
+                    failed += 1
+    return best
+
+
+def _candidates(case: Case, move: Move, foresee: Callable[[Case], bool] | None) -> Iterator[Case]:
+    """The shorter ones of a move's cases, the likely ones first."""
+    size = case.size
+    shorter = (candidate for candidate in move(case) if candidate.waves and candidate.size < size)
+    if foresee is None:
+        yield from shorter
+        return
+    others = []
+    for candidate in itertools.islice(shorter, _MOST_FORESEEN):
+        if foresee(candidate):
+            yield candidate
+        else:
+            others.append(candidate)
+    yield from others
+    yield from shorter

@@ -1,0 +1,77 @@
+"""Claims about what is found on the model: the load of `tight` comes down to two requests, sent together."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadgen.pages import Pool
+from loadgen.scenarios.base import ServerTraits
+from loadgen.scenarios.tight import Tight, TightOptions
+from loadgen.scenarios.waves import WavesOptions
+from loadgen.scheduler_model import Release, Scheduler
+from loadgen.sent import SentWave
+from loadgen.shrink import Case
+from loadgen.shrink.on_model import ServerModel, model_of
+from loadgen.written import write_down
+
+from ..modelled_load import ModelledLoad
+from ..recorded import Recorded
+
+
+def first_crash(pool: Pool, release: Release, overlap: bool = True) -> Case:
+    """What `tight` has sent when the first step is critical, as a repro has it."""
+    recorded = Recorded(Tight(ServerTraits(pool, overlap), TightOptions(), seed=1))
+    load = ModelledLoad(recorded, Scheduler(pool, release=release, overlap=overlap))
+    while not any(step.critical for step in load.run(1)):
+        assert len(load.steps) < 1000
+    sent: list[SentWave] = recorded.sent
+    return Case.of(pool, WavesOptions(waves=write_down(sent)))
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.builds(Pool, st.sampled_from([32, 64, 128]), st.integers(8, 64)), st.sampled_from(list(Release)), st.booleans()
+)
+def test_a_crash_of_tight_comes_down_to_two_requests_sent_together(pool: Pool, release: Release, overlap: bool) -> None:
+    case = first_crash(pool, release, overlap)
+    model = ServerModel(overlap, release, 8192)
+    assert case.size.requests > 10
+    best = model.shortest(case, seconds=60)
+    assert best is not None and model.foresees(best)
+    assert (best.size.requests, best.size.waves, best.size.waiting) == (2, 1, 0)
+    assert best.size.answer_tokens <= 8
+
+
+def test_two_requests_of_two_tokens_do_on_both_releases() -> None:
+    """The case that tests/regressions keeps."""
+    for release in Release:
+        best = ServerModel(True, release, 8192).shortest(first_crash(Pool(128, 32), release), seconds=60)
+        assert best is not None
+        assert [wave.requests for wave in best.written()] == ["3840+2 1+2"]
+
+
+def test_a_load_without_a_critical_step_comes_to_nothing() -> None:
+    case = Case.of(Pool(128, 32), WavesOptions.model_validate({"waves": [{"requests": "105+25 104+26"}]}))
+    model = ServerModel(True, Release.V0_5_23, 8192)
+    assert not model.foresees(case) and model.shortest(case, seconds=60) is None
+
+
+def test_what_the_server_would_refuse_is_not_foreseen_to_crash() -> None:
+    case = Case.of(Pool(128, 32), WavesOptions.model_validate({"waves": [{"requests": "4095+2 1+2"}]}))
+    assert not ServerModel(True, Release.V0_5_18, 8192).foresees(case)
+
+
+def test_the_time_that_is_given_is_kept() -> None:
+    case = first_crash(Pool(128, 32), Release.V0_5_18)
+    times = iter(range(1000))
+    best = ServerModel(True, Release.V0_5_18, 8192).shortest(case, seconds=20, clock=lambda: next(times))
+    assert best is not None and best.size < case.size
+    assert next(times) < 23
+
+
+@pytest.mark.parametrize(("version", "release"), [("0.5.18", Release.V0_5_18), ("0.5.23", Release.V0_5_23)])
+def test_the_model_is_that_of_the_release(version: str, release: Release) -> None:
+    model = model_of(overlap=False, version=version, chunked_prefill_size=4096)
+    assert model == ServerModel(False, release, 4096)
