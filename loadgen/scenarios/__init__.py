@@ -8,6 +8,7 @@ from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Res
 from .burst import Burst
 from .churn import Churn
 from .extend import Extend
+from .mixed import Mixed
 from .replay import Replay
 from .steady import Steady
 from .tight import Tight
@@ -15,6 +16,7 @@ from .waves import Waves
 
 _SCENARIOS: tuple[type[Scenario[Any]], ...] = (
     Tight,
+    Mixed,
     Churn,
     Burst,
     Extend,

@@ -1,0 +1,190 @@
+"""`mixed`: each kind of tight step that the pool can have, one after the other, and then a mix of them.
+
+The mechanism it leans on is that SGLang takes in all requests of one POST before it schedules the first. So what an
+idle server does with them is determined, and the model of its scheduler tells it beforehand (`loadgen.volleys`). While
+cells of the edge are left that no decode step fell in (`loadgen.coverage`), each volley is aimed at one of them: so
+many rows, of which so many cross in the same step, with so many rows behind them, and just as many pages free; right
+after a retraction, a prefill, or neither. When no cell is left, volleys of the kinds in the mix follow, in shares of
+the decode steps.
+
+What was hit is taken from what the probe saw, not from the model. Where the two differ, since the release is another
+or something else holds pages, a cell is aimed at again with another volley, and after some that were sent in vain
+the others come first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pydantic import Field, model_validator
+
+from ..coverage import Coverage, Filler
+from ..pages import Pool, pages_for
+from ..scheduler_model import ModelStep, Release
+from ..volleys.planner import KINDS, Planner, Volley
+from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
+
+MIN_PAGE_SIZE = 16
+MIN_POOL_PAGES = 8
+MAX_POOL_PAGES = 1024
+_PREFILL_TOKENS = 8192
+_CANDIDATE_PAGES = 192
+_MOST_FAILED = 3
+_UNFORESEEN = 3
+_TURNS = 8
+_LONGEST_SEARCH = 20
+
+
+class Weights(NoOptions):
+    """Share of the decode steps that each kind of volley is to make, when no cell is left to aim at."""
+
+    joint: float = Field(default=3, ge=0, description="Rows that cross together, in a full pool.")
+    retraction: float = Field(default=2, ge=0, description="Rows that cross just after others were retracted.")
+    staggered: float = Field(default=10, ge=0, description="Rows that cross one after the other, or in small groups.")
+    long_answers: float = Field(default=1, ge=0, description="Few rows that cross again and again.")
+    burst: float = Field(default=1, ge=0, description="Many more requests than fit, all at once.")
+
+    @model_validator(mode="after")
+    def _some(self) -> Weights:
+        if not any(self.model_dump().values()):
+            raise ValueError("all are 0; allowed: at least one above 0")
+        return self
+
+
+class MixedOptions(NoOptions):
+    """Options of `mixed`."""
+
+    weights: Weights = Field(default_factory=Weights, description="Shares of the kinds of volleys in the mix.")
+
+
+class Mixed(Scenario[MixedOptions]):
+    name = "mixed"
+    summary = "Aims at each kind of tight step in turn, those not yet hit first, then goes on with a weighted mix"
+    Options = MixedOptions
+
+    def __init__(self, server: ServerTraits, options: MixedOptions, seed: int) -> None:
+        super().__init__(server, options, seed)
+        self.coverage = Coverage(server)
+        chunked_prefill_size = _chunked_prefill_size(server.pool)
+        tight = self.coverage.reachable_tight
+        self._cells = frozenset(cell for cell in tight if cell.filler is Filler.RUNNING_ROWS)
+        self._planner = Planner(server.pool, server.overlap, self._cells, chunked_prefill_size, seed)
+        self._next: Volley | None = None
+        self._sent: Volley | None = None
+        self._seen: list[ObservedStep] = []
+        self._unforeseen = 0
+        self._steps_by_kind: Counter[str] = Counter()
+        self._turn = 0
+        self._idle_looks = 0
+
+    @classmethod
+    def faults(cls, pool: Pool, options: MixedOptions) -> list[Misfit]:
+        faults = []
+        if pool.page_size < MIN_PAGE_SIZE:
+            message = f"too small to aim at single steps; {cls.name} needs at least {MIN_PAGE_SIZE}"
+            faults.append(Misfit("engine.page_size", pool.page_size, message))
+        if not MIN_POOL_PAGES <= pool.pages <= MAX_POOL_PAGES:
+            message = (
+                f"{cls.name} fills the pool and empties it again for each step that it aims at; "
+                f"it needs from {MIN_POOL_PAGES} to {MAX_POOL_PAGES} pages"
+            )
+            faults.append(Misfit("engine.pool_pages", pool.pages, message))
+        return faults
+
+    @classmethod
+    def engine_needs(cls, pool: Pool, options: MixedOptions) -> EngineNeeds:
+        return EngineNeeds(
+            arguments=(
+                "--disable-radix-cache",
+                "--schedule-conservativeness",
+                "0",
+                "--chunked-prefill-size",
+                str(_chunked_prefill_size(pool)),
+            ),
+            # Admission then reserves no page for tokens that a running request has still to decode.
+            environment={"SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "0"},
+        )
+
+    @classmethod
+    def longest_request(cls, pool: Pool, options: MixedOptions) -> int:
+        return (pool.pages - 1) * pool.page_size
+
+    def next_wave(self, seen: Observation) -> Wave:
+        self.coverage.observe_all(seen.steps)
+        self._seen += seen.steps
+        if self._next is not None and self._next.cell in self.coverage.hits:
+            self._next = None
+        if self._next is None:
+            self._next = self._plan()
+        if seen.open_requests:
+            return Wave()
+        self._settle()
+        volley, self._next = self._next, None
+        if volley is None:
+            # The search goes on at the next look, but not for long.
+            self._idle_looks += 1
+            volley = self._draw() if self._idle_looks > _LONGEST_SEARCH else None
+        if volley is None:
+            return Wave()
+        self._idle_looks = 0
+        self._sent = volley
+        self._seen = []
+        return Wave.of(volley.shapes)
+
+    def _plan(self) -> Volley | None:
+        missing = self.coverage.missing & self._cells
+        wanted = {cell for cell in missing if self._planner.failed[cell] < _MOST_FAILED}
+        if not wanted:
+            self._turn += 1
+            if self._turn % _TURNS or not missing:
+                return self._draw()
+            # They were tried often: they have a turn now and then.
+            wanted = set(missing)
+        return self._planner.aim(wanted, max(1, _CANDIDATE_PAGES // self.server.pool.pages))
+
+    def _draw(self) -> Volley | None:
+        """Of the kinds in the mix that which lags most behind its share of the decode steps."""
+        weights = self.options.weights.model_dump()
+        kinds = [kind for kind in KINDS if weights[kind]]
+        for kind in sorted(kinds, key=lambda kind: self._steps_by_kind[kind] / weights[kind]):
+            volley = self._planner.draw(kind)
+            if volley is not None:
+                return volley
+        return None
+
+    def _settle(self) -> None:
+        """Compare what the last volley did with what was foreseen."""
+        volley, self._sent = self._sent, None
+        if volley is None:
+            return
+        self._steps_by_kind[volley.kind] += len(self._seen)
+        if volley.cell is not None and volley.cell not in self.coverage.hits:
+            self._planner.put_back(volley.cell)
+        self._unforeseen = 0 if _same(self._seen, volley.foreseen) else self._unforeseen + 1
+        if self._unforeseen >= _UNFORESEEN:
+            self._unforeseen = 0
+            self._follow_another_release(volley)
+
+    def _follow_another_release(self, volley: Volley) -> None:
+        """If the model of another release tells what the last volley did, follow that."""
+        for release in Release:
+            if release is self._planner.release:
+                continue
+            foreseen = self._planner.foresee(volley.shapes, release)
+            if foreseen is not None and _same(self._seen, foreseen):
+                self._planner.release = release
+                return
+
+
+def _same(seen: Sequence[ObservedStep], foreseen: Sequence[ModelStep]) -> bool:
+    return [_told(step) for step in seen] == [_told(step) for step in foreseen]
+
+
+def _told(step: ObservedStep) -> tuple[int, ...]:
+    return (step.batch_size, step.need, step.free, step.trailing, step.extends, step.retracted)
+
+
+def _chunked_prefill_size(pool: Pool) -> int:
+    """Whole pages, as SGLang demands."""
+    return pages_for(_PREFILL_TOKENS, pool.page_size) * pool.page_size

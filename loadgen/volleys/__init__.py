@@ -1,0 +1,15 @@
+"""Volleys: requests that an idle server gets in one POST, and what follows from them (pure).
+
+SGLang takes in all requests of one POST before it schedules the first. A server that was idle then has no past, and no
+clock has a part in what it does: which decode steps follow is determined by the lengths alone, and the model of its
+scheduler tells them beforehand. So a volley can be aimed at a step of a given kind, tried on the model, and be sent
+only if it hits.
+"""
+
+from __future__ import annotations
+
+from .aimed import Aim, aimed
+from .drawn import DRAWN
+from .forecast import forecast
+
+__all__ = ["DRAWN", "Aim", "aimed", "forecast"]

@@ -1,0 +1,171 @@
+"""Which volley to send next to reach the cells of the edge that were not hit yet (pure)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from ..coverage import Cell, cell_of
+from ..coverage.cells import need_bucket_end, power_bucket_end
+from ..pages import Pool, Shape
+from ..scheduler_model import ModelStep, Release
+from .aimed import Aim, aimed
+from .drawn import DRAWN
+from .forecast import forecast
+
+JOINT = "joint"
+RETRACTION = "retraction"
+KINDS = (JOINT, RETRACTION, *DRAWN)
+
+_TRIES_AT_ONCE = 24
+_DRAWS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Volley:
+    """Requests for an idle server, and what follows from them.
+
+    Attributes:
+        kind: one of `KINDS`.
+        shapes: in the order in which they are sent.
+        foreseen: the decode steps that the model tells.
+        cell: what it is aimed at; None: at nothing in particular.
+    """
+
+    kind: str
+    shapes: tuple[Shape, ...]
+    foreseen: Sequence[ModelStep]
+    cell: Cell | None = None
+
+
+class Planner:
+    """Finds volleys on the model of the scheduler, a few candidates at a time.
+
+    A cell for which no candidate of some hits, or whose volley was sent in vain, is put behind all others. It gets
+    other candidates when its turn comes again.
+
+    Args:
+        cells: what is to be hit; their order is drawn.
+        chunked_prefill_size: SGLang's argument of that name, tokens.
+        seed: the same seed and calls give the same volleys.
+
+    Attributes:
+        release: the release of SGLang that the model follows; what was planned before it is changed is forgotten.
+        found: the last volley that hit each cell, on the model.
+        failed: how often a cell was put back.
+    """
+
+    def __init__(
+        self, pool: Pool, overlap: bool, cells: Collection[Cell], chunked_prefill_size: int, seed: int
+    ) -> None:
+        self.pool = pool
+        self.found: dict[Cell, Volley] = {}
+        self.failed: Counter[Cell] = Counter()
+        self._overlap = overlap
+        self._chunked_prefill_size = chunked_prefill_size
+        self._release = Release.V0_5_23
+        self._seed = seed
+        self._random = random.Random(f"{seed} order")
+        order = sorted(cells)
+        self._random.shuffle(order)
+        self._queue = deque(order)
+        self._tried: Counter[Cell] = Counter()
+
+    @property
+    def release(self) -> Release:
+        return self._release
+
+    @release.setter
+    def release(self, release: Release) -> None:
+        self._release = release
+        self.found.clear()
+        self.failed.clear()
+        self._tried.clear()
+
+    def aim(self, wanted: Collection[Cell], candidates: int) -> Volley | None:
+        """Try at most so many candidates for the wanted cells; the first volley that hits one."""
+        for _ in range(len(self._queue)):
+            if self._queue[0] in wanted:
+                break
+            self._queue.rotate(-1)
+        else:
+            return None
+        cell = self._queue[0]
+        for _ in range(candidates):
+            volley = self._candidate(cell)
+            if volley is not None:
+                self.found[cell] = volley
+                self._queue.rotate(-1)
+                return volley
+            if self._tried[cell] % _TRIES_AT_ONCE == 0:
+                self.put_back(cell)
+                break
+        return None
+
+    def put_back(self, cell: Cell) -> None:
+        """It was not hit: the others come first."""
+        self.failed[cell] += 1
+        self._queue.remove(cell)
+        self._queue.append(cell)
+
+    def draw(self, kind: str) -> Volley | None:
+        """A volley of this kind, whatever it hits: of several drawn the one with the largest share of tight steps."""
+        if kind not in DRAWN:
+            known = [volley for volley in self.found.values() if volley.kind == kind]
+            return self._random.choice(known) if known else None
+        best: Volley | None = None
+        for _ in range(_DRAWS):
+            shapes = DRAWN[kind](self.pool, self._random)
+            steps = self._forecast(shapes)
+            if steps and (best is None or _tight_share(steps) > _tight_share(best.foreseen)):
+                best = Volley(kind, tuple(shapes), steps)
+        return best
+
+    def foresee(self, shapes: Sequence[Shape], release: Release) -> Sequence[ModelStep] | None:
+        """The decode steps of a volley on another release."""
+        return forecast(
+            self.pool,
+            shapes,
+            overlap=self._overlap,
+            chunked_prefill_size=self._chunked_prefill_size,
+            release=release,
+        )
+
+    def _candidate(self, cell: Cell) -> Volley | None:
+        attempt = self._tried[cell]
+        self._tried[cell] += 1
+        rng = random.Random(f"{self._seed} {cell} {attempt}")
+        aim = _numbers(cell, self.pool, attempt, rng)
+        shapes = None if aim is None else aimed(self.pool, self._overlap, aim, attempt, rng)
+        steps = self._forecast(shapes) if shapes else None
+        if not shapes or not steps or all(cell_of(step) != cell for step in steps):
+            return None
+        kind = RETRACTION if cell.after == "retraction" else JOINT
+        return Volley(kind, tuple(shapes), steps, cell)
+
+    def _forecast(self, shapes: Sequence[Shape]) -> Sequence[ModelStep] | None:
+        return self.foresee(shapes, self._release)
+
+
+def _numbers(cell: Cell, pool: Pool, attempt: int, rng: random.Random) -> Aim | None:
+    """Exact numbers in a cell: at first the smallest batch, then others that the pool can hold."""
+    if attempt == 0:
+        rows = max(cell.batch_size, cell.need + cell.trailing)
+        return Aim(cell.need, rows, cell.trailing, cell.after.value)
+    most_rows = min(power_bucket_end(cell.batch_size), pool.pages - cell.need)
+    need = _drawn(cell.need, min(need_bucket_end(cell.need), most_rows - cell.trailing), rng)
+    trailing = _drawn(cell.trailing, min(power_bucket_end(cell.trailing), most_rows - need), rng)
+    rows = _drawn(max(cell.batch_size, need + trailing), min(most_rows, pool.pages - need), rng)
+    if rows < need + trailing or rows + need > pool.pages:
+        return None
+    return Aim(need, rows, trailing, cell.after.value)
+
+
+def _drawn(least: int, most: int, rng: random.Random) -> int:
+    return rng.randint(least, most) if most > least else least
+
+
+def _tight_share(steps: Sequence[ModelStep]) -> float:
+    return sum(step.tight for step in steps) / len(steps)
