@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from service.cli_engine import engine_app
-from service.cli_output import EXIT_USAGE, console, refuse
+from service.cli_output import EXIT_USAGE, console, folder, refuse
+from service.cli_shrink import add_shrink
 from service.home import HomeNotUsable
 from service.plugin.settings import Allocator
 
@@ -34,14 +35,6 @@ _ENGINE = "Engine"
 _LOAD = "Load"
 _VERDICT = "Verdict"
 _OUTPUT = "Spec and output"
-
-
-def _folder(text: str) -> Path:
-    if not text:
-        raise typer.BadParameter("it is empty; give the path of a folder")
-    if Path(text).is_file():
-        raise typer.BadParameter(f"{text!r} is a file; give the path of a folder")
-    return Path(text)
 
 
 def _print_version(asked: bool) -> None:
@@ -77,7 +70,7 @@ def soak(
         typer.Option(
             help="Folder for report.json, engine.log, flight.bin and spec.yaml. Absent: a new one below LASTPAGE_HOME.",
             metavar="FOLDER",
-            parser=_folder,
+            parser=folder,
             rich_help_panel=_OUTPUT,
         ),
     ] = None,
@@ -206,6 +199,9 @@ def soak(
         print_faults(console(stderr=True), error.faults)
         raise typer.Exit(EXIT_USAGE) from None
     raise typer.Exit(anyio.run(carry_out, build_controller(), spec, out, console(), console(stderr=True)))
+
+
+add_shrink(app)
 
 
 @app.command()

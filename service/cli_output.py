@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
@@ -17,6 +18,15 @@ def console(*, stderr: bool = False) -> Console:
     from service.console import LastingConsole
 
     return LastingConsole(stderr=stderr, highlight=False)
+
+
+def folder(text: str) -> Path:
+    """The value of an option that names a folder, which need not be there."""
+    if not text:
+        raise typer.BadParameter("it is empty; give the path of a folder")
+    if Path(text).is_file():
+        raise typer.BadParameter(f"{text!r} is a file; give the path of a folder")
+    return Path(text)
 
 
 def refuse(field: str, value: object, message: str) -> NoReturn:

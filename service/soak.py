@@ -114,7 +114,7 @@ def print_faults(console: Console, faults: Sequence[Fault]) -> None:
 async def _stop_on_signal(manager: RunManager, console: Console) -> None:
     """Interrupt the run at the first signal; cut it off at the second."""
     async with anyio.create_task_group() as group:
-        with anyio.open_signal_receiver(*_signals()) as signals:
+        with anyio.open_signal_receiver(*signals_heard()) as signals:
             grace_seconds = GRACE_SECONDS
             async for _ in signals:
                 if grace_seconds:
@@ -123,8 +123,8 @@ async def _stop_on_signal(manager: RunManager, console: Console) -> None:
                 grace_seconds = 0.0
 
 
-def _signals() -> list[signal.Signals]:
-    """Under nohup a terminal that hangs up is nothing to stop for."""
+def signals_heard() -> list[signal.Signals]:
+    """What a command ends at. Under nohup a terminal that hangs up is nothing to stop for."""
     heard = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         heard.append(signal.SIGHUP)

@@ -7,6 +7,6 @@ ones beforehand, on the model of the scheduler.
 from __future__ import annotations
 
 from .case import Case, CaseWave
-from .search import Proposal, search
+from .search import AS_IT_IS, Proposal, search
 
-__all__ = ["Case", "CaseWave", "Proposal", "search"]
+__all__ = ["AS_IT_IS", "Case", "CaseWave", "Proposal", "search"]

@@ -97,6 +97,12 @@ class Case:
             ragged_prompts=sum(tokens > 1 and tokens % page_size > 0 for tokens in prompts),
         )
 
+    def __str__(self) -> str:
+        size = self.size
+        requests = f"{size.requests:,} request{'s' * (size.requests != 1)}"
+        waves = f"{size.waves:,} wave{'s' * (size.waves != 1)}"
+        return f"{requests} in {waves}, {size.prompt_pages:,} pages of prompt, {size.answer_tokens:,} tokens of answer"
+
     def only_waves(self, places: Iterable[int]) -> Case:
         """The case with these waves alone."""
         return replace(self, waves=tuple(self.waves[place] for place in places))

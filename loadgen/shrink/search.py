@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from .case import Case
 from .moves import MOVES, Move
 
+AS_IT_IS = "as it is"
+FOUND_ON_THE_MODEL = "found on the model"
 _MOST_FORESEEN = 2000
 
 
@@ -28,6 +30,7 @@ def search(
     original: Case,
     *,
     likely: Sequence[Case] = (),
+    known: bool = False,
     foresee: Callable[[Case], bool] | None = None,
     patience: int | None = None,
 ) -> Generator[Proposal, bool, Case | None]:
@@ -38,6 +41,7 @@ def search(
     Args:
         likely: shorter cases to try before the original, such as one found on a model. When one crashes, the original
             need not.
+        known: the original has crashed already.
         foresee: whether a case is likely to crash. Within a move those come first.
         patience: how many proposals of a move may fail before the next move has its turn; None tries all.
 
@@ -46,13 +50,16 @@ def search(
     """
     tried = set()
     best: Case | None = None
-    for case, move in [*((case, "found on the model") for case in likely), (original, "as it is")]:
+    for case in likely:
         tried.add(case)
-        if (yield Proposal(case, move)):
+        if (yield Proposal(case, FOUND_ON_THE_MODEL)):
             best = case
             break
     if best is None:
-        return None
+        tried.add(original)
+        if not known and not (yield Proposal(original, AS_IT_IS)):
+            return None
+        best = original
     improved = True
     while improved:
         improved = False

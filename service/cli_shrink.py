@@ -1,0 +1,74 @@
+"""The command `lastpage shrink`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli_output import EXIT_USAGE, console, folder
+
+_EPILOG = (
+    "Exit codes: 0 the result has crashed once more, 1 it has not (it is kept), 2 usage or spec, 3 the repro does not "
+    "crash, 4 an engine could not be started, 130 interrupted (the best so far is kept)."
+)
+
+
+def _budget(text: str) -> float:
+    from service.runs.duration import parse_duration
+
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if not 0 < seconds < float("inf"):
+        raise typer.BadParameter("allowed: more than 0 seconds")
+    return seconds
+
+
+def shrink(
+    file: Annotated[
+        Path, typer.Argument(metavar="REPRO", help="The repro.yaml of a run that crashed, or a spec of waves.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for shrunk.yaml and trials.jsonl. Absent: a new one below LASTPAGE_HOME.",
+            metavar="FOLDER",
+            parser=folder,
+        ),
+    ] = None,
+    budget: Annotated[
+        float,
+        typer.Option(
+            parser=_budget,
+            metavar="TIME",
+            help="Time after which no more trial is begun: 90s, 15m, 1h.",
+            show_default="15m",
+        ),
+    ] = 900.0,
+) -> None:
+    """Make a repro as short as it can be while the engine still crashes in the same way.
+
+    The best so far is always in shrunk.yaml, whatever ends it.
+    """
+    import anyio
+
+    from service.home import Home
+    from service.runs.faults import InvalidSpec
+    from service.shrink.command import read_repro
+    from service.shrink.command import shrink as carry_out
+    from service.soak import print_faults
+
+    try:
+        repro = read_repro(file)
+    except InvalidSpec as error:
+        print_faults(console(stderr=True), error.faults)
+        raise typer.Exit(EXIT_USAGE) from None
+    raise typer.Exit(anyio.run(carry_out, Home.default(), repro, out, budget, console(), console(stderr=True)))
+
+
+def add_shrink(app: typer.Typer) -> None:
+    """Make the command known."""
+    app.command(epilog=_EPILOG)(shrink)
