@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from service.cli_coverage import coverage
 from service.cli_engine import engine_app
 from service.cli_output import EXIT_USAGE, console, folder, refuse
 from service.cli_shrink import add_shrink
@@ -30,6 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(engine_app, name="engine")
+app.command()(coverage)
 
 _ENGINE = "Engine"
 _LOAD = "Load"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from service.home import Home
 from service.metrics import ControllerMetrics
@@ -11,7 +13,10 @@ from service.report.json_report import write_report
 from service.runs.device_turn import DeviceTurn
 from service.runs.executor import Executor
 from service.runs.manager import RunManager
+from service.runs.model import Run
 from service.store.memory import MemoryRunStore
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,19 @@ def build_controller(home: Home | None = None, executor: Executor | None = None)
     home = home or Home.default()
     metrics = ControllerMetrics()
     turn = DeviceTurn(executor or _supervisor(home), home.device_lock)
-    manager = RunManager(MemoryRunStore(), turn, home.runs, partial(write_report, spare=home.runs), [metrics.observe])
+    manager = RunManager(MemoryRunStore(), turn, home.runs, partial(_write_files, spare=home.runs), [metrics.observe])
     return Controller(home, manager, metrics)
+
+
+def _write_files(run: Run, spare: Path) -> None:
+    from service.report.coverage_map import write_coverage_map
+
+    write_report(run, spare)
+    try:
+        write_coverage_map(run)
+    except Exception:
+        # All of it is in the report, from which `lastpage coverage` draws it.
+        _logger.exception("run %s: the coverage map could not be written", run.id)
 
 
 def _supervisor(home: Home) -> Executor:

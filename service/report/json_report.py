@@ -64,6 +64,19 @@ def write_report(run: Run, spare: Path | None = None) -> None:
         raise OSError(f"{error}; it is in {elsewhere} instead") from error
 
 
+def read_report(file: Path) -> dict[str, Any]:
+    """A report that `write_report` wrote.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no report.
+    """
+    report = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(report, dict) or "measures" not in report:
+        raise ValueError("it has no measures")
+    return report
+
+
 def lastpage_version() -> str:
     """The installed version of lastpage."""
     try:
