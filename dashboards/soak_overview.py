@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 
 from dashboards.frame import frame
-from dashboards.panels import ANY_IS_BAD, MORE_IS_BETTER, bars, lines, number, rows
+from dashboards.panels import ANY_IS_BAD, MORE_IS_BETTER, PLAIN, bars, lines, number, rows
 from dashboards.queries import CHOSEN, growth, of_run, ours, quantile, rate
 
 UID = "lastpage-soak-overview"
@@ -89,6 +89,16 @@ def _verdicts(board: Dashboard) -> None:
             unit="short",
             legend="{{kind}}",
             steps=ANY_IS_BAD,
+        )
+    )
+    board.with_panel(
+        bars(
+            "Waived findings by kind",
+            "Findings that a spec waived as known faults, since the controller started.",
+            f"sum by (kind) ({ours('lastpage_waived_findings_total')})",
+            unit="short",
+            legend="{{kind}}",
+            steps=PLAIN,
         )
     )
     board.with_panel(

@@ -15,9 +15,11 @@ from typing import Any
 from .agreement import StreamedIds, contradiction, output_ids
 from .http_client import HttpAnswer, HttpClient, HttpError, Silence
 from .outcomes import Completion, Outcome
+from .scored import PARAMETERS, Scored, read_scored
 from .stream import StreamReader, TokenTimes, meta_of, new_tokens_of
 
 _PATH = "/generate"
+_FLUSH_PATH = "/flush_cache"
 _OK = 200
 _DETAIL_CHARACTERS = 300
 
@@ -88,11 +90,40 @@ class GenerateClient:
             return [_in_band_error(answers, began)] * len(requests)
         return [judge(answer, request, began) for answer, request in zip(answers, requests, strict=True)]
 
-    async def send_streamed(self, request: GenerateRequest, hang_up_tokens: int | None = None) -> Completion:
+    async def score(self, requests: Sequence[GenerateRequest]) -> list[Scored]:
+        """Ask for answers with the probabilities of their tokens, all in one call.
+
+        Raises:
+            HttpError: there was no answer.
+            ValueError: the server refused, or what it answered is not of SGLang's form.
+        """
+        body = {
+            "input_ids": [list(request.prompt) for request in requests],
+            "sampling_params": [self.sampling.parameters(request.max_new_tokens) for request in requests],
+            **PARAMETERS,
+        }
+        answer = await self._http.post(_PATH, _encoded(body))
+        answers = json.loads(answer.body) if answer.status == _OK else None
+        if not isinstance(answers, list) or len(answers) != len(requests):
+            raise ValueError(f"HTTP {answer.status}: {answer.body[:_DETAIL_CHARACTERS].decode(errors='replace')}")
+        return [read_scored(one) for one in answers]
+
+    async def flush_prefix_cache(self) -> bool:
+        """Have an idle server forget its prefix cache. Whether it did.
+
+        Raises:
+            HttpError: there was no answer.
+        """
+        return (await self._http.post(_FLUSH_PATH, b"{}")).status == _OK
+
+    async def send_streamed(
+        self, request: GenerateRequest, hang_up_tokens: int | None = None, tokens: TokenTimes | None = None
+    ) -> Completion:
         """Send one request and read its answer as a stream, which tells when the first token came.
 
         Args:
             hang_up_tokens: new tokens after which to hang up; None reads to the end.
+            tokens: is told of the tokens as they come.
         """
         began = time.monotonic()
         body = {
@@ -100,7 +131,7 @@ class GenerateClient:
             "sampling_params": self.sampling.parameters(request.max_new_tokens),
             "stream": True,
         }
-        stream = StreamReader(began, hang_up_tokens, self.incremental_streams)
+        stream = StreamReader(began, hang_up_tokens, self.incremental_streams, tokens)
         try:
             answer = await self._http.post(_PATH, _encoded(body), stream.take)
             if answer.status != _OK:

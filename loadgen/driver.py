@@ -5,20 +5,24 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import anyio
 import anyio.abc
 
-from .client import GenerateClient, GenerateRequest, hung_up
+from .client import GenerateClient, hung_up
+from .fairness import Call
 from .histogram import SECONDS, Histogram
 from .outcomes import FAILURES, Completion, Outcome
 from .planned import PlannedRequest, PromptMaker
 from .sample import Sample
 from .scenarios.base import Observation, ObservedStep, Scenario, Wave
+from .scrutiny import Scrutiny, Sending
 from .sent import SentWave
+from .stream import TokenTimes
 
 POLL_SECONDS = 0.01
 _FAILURES_KEPT = 100
@@ -82,6 +86,7 @@ class Driver:
         feed: what the probe saw.
         prompts: makes the requests' prompts.
         on_wave: called with each wave that is sent, for the record.
+        scrutiny: looks at every request; None: only at whether answers contradict themselves.
 
     Attributes:
         tally: what became of the requests so far.
@@ -96,16 +101,23 @@ class Driver:
         feed: StepFeed,
         prompts: PromptMaker,
         on_wave: Callable[[SentWave], None] = lambda _sent: None,
+        scrutiny: Scrutiny | None = None,
     ) -> None:
         self._scenario = scenario
         self._client = client
         self._feed = feed
-        self._prompts = prompts
         self._on_wave = on_wave
+        self._scrutiny = scrutiny or Scrutiny(prompts)
+        self._scopes: dict[Call, anyio.CancelScope] = {}
         self.tally = Tally()
         self.open_requests = 0
         self._sent = 0
         self.unanswered = Outcome.CANCELLED
+
+    @property
+    def unserved(self) -> int:
+        """Open requests, and those that were given up since the server last worked because it stood idle."""
+        return self.open_requests + self._scrutiny.given_up
 
     async def run(self, duration: float, enough: Callable[[], bool] = lambda: False) -> None:
         """Make load for `duration` seconds, or until it is enough, then take back what is still open; or until the
@@ -122,6 +134,7 @@ class Driver:
                         return
                     steps = self._feed.take()
                     decode_steps += len(steps)
+                    self._look(steps, senders)
                     wave = self._scenario.next_wave(Observation(elapsed, steps, self.open_requests))
                     if wave.requests:
                         self._on_wave(SentWave(elapsed, decode_steps, self.open_requests, self._sent + 1, wave))
@@ -134,53 +147,54 @@ class Driver:
         self.open_requests += len(wave.requests)
         together = []
         for planned in wave.requests:
-            request = self._request(planned)
+            sending = self._sending(planned)
             if wave.streamed or planned.hangs_up:
-                senders.start_soon(self._send_streamed, request, planned)
+                senders.start_soon(self._send_streamed, sending)
             else:
-                together.append(request)
+                together.append(sending)
         if together:
             senders.start_soon(self._send_together, together)
 
-    def _request(self, planned: PlannedRequest) -> GenerateRequest:
+    def _sending(self, planned: PlannedRequest) -> Sending:
         self._sent += 1
-        number = self._sent if planned.number is None else planned.number
-        return GenerateRequest(self._prompts.prompt(number, planned), planned.shape.max_new_tokens)
+        return self._scrutiny.sending(self._sent if planned.number is None else planned.number, planned)
 
-    async def _send_streamed(self, request: GenerateRequest, planned: PlannedRequest) -> None:
-        began = time.monotonic()
-        with self._accounting(1) as completions:
+    def _look(self, steps: Sequence[ObservedStep], senders: anyio.abc.TaskGroup) -> None:
+        for call in self._scrutiny.look(steps):
+            self._scopes[call].cancel()
+        while self._scrutiny.disputes:
+            senders.start_soon(self._scrutiny.settle, self._scrutiny.disputes.pop(), self._client)
+
+    async def _send_streamed(self, sending: Sending) -> None:
+        planned, began = sending.planned, time.monotonic()
+        tokens = TokenTimes(began)
+        with self._accounting([sending], tokens) as completions:
             patience = math.inf if planned.hang_up_seconds is None else planned.hang_up_seconds
             with anyio.move_on_after(patience) as waiting:
-                completions.append(await self._client.send_streamed(request, planned.hang_up_tokens))
+                completions.append(await self._client.send_streamed(sending.request, planned.hang_up_tokens, tokens))
             if waiting.cancelled_caught:
-                completions.append(hung_up(began))
+                completions.append(hung_up(began, tokens))
 
-    async def _send_together(self, requests: list[GenerateRequest]) -> None:
-        with self._accounting(len(requests)) as completions:
-            completions.extend(await self._client.send_together(requests))
+    async def _send_together(self, sendings: list[Sending]) -> None:
+        with self._accounting(sendings) as completions:
+            completions.extend(await self._client.send_together([sending.request for sending in sendings]))
 
-    def _accounting(self, requests: int) -> _Accounting:
-        return _Accounting(self, requests)
-
-
-class _Accounting:
-    """Counts every request that was sent exactly once, whatever happens to the task that waits for its answer."""
-
-    def __init__(self, driver: Driver, requests: int) -> None:
-        self._driver = driver
-        self._requests = requests
-        self._completions: list[Completion] = []
-        self._began = time.monotonic()
-
-    def __enter__(self) -> list[Completion]:
-        return self._completions
-
-    def __exit__(self, *_: object) -> None:
-        self._driver.open_requests -= self._requests
-        unanswered = self._requests - len(self._completions)
-        outcome = self._driver.unanswered
-        detail = "the engine was gone before it answered" if outcome is Outcome.LOST else ""
-        without_answer = Completion(outcome, time.monotonic() - self._began, detail)
-        for completion in [*self._completions, *[without_answer] * unanswered]:
-            self._driver.tally.add(completion)
+    @contextmanager
+    def _accounting(self, sendings: Sequence[Sending], tokens: TokenTimes | None = None) -> Iterator[list[Completion]]:
+        """Counts every request that was sent exactly once, whatever happens to the task that waits for its answer."""
+        began = time.monotonic()
+        call = self._scrutiny.sent(sendings, tokens)
+        completions: list[Completion] = []
+        try:
+            with anyio.CancelScope() as scope:
+                self._scopes[call] = scope
+                yield completions
+        finally:
+            del self._scopes[call]
+            self.open_requests -= len(sendings)
+            detail = "the engine was gone before it answered" if self.unanswered is Outcome.LOST else ""
+            without_answer = Completion(self.unanswered, time.monotonic() - began, detail)
+            completions += [without_answer] * (len(sendings) - len(completions))
+            self._scrutiny.ended(call, sendings, completions)
+            for completion in completions:
+                self.tally.add(completion)

@@ -69,5 +69,9 @@ class PromptMaker:
             tokens += self._tokens(f"segment {segment.key}", segment.tokens)
         return tokens + self._tokens(f"request {number}", request.shape.prompt_tokens - len(tokens))
 
+    def witness(self, tokens: int) -> list[int]:
+        """The prompt of all witnesses whose prompts have so many tokens."""
+        return self._tokens(f"witness {tokens}", tokens)
+
     def _tokens(self, name: str, count: int) -> list[int]:
         return random.Random(f"{self._seed} {name}").choices(self._token_ids, k=count)

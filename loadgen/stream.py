@@ -60,6 +60,7 @@ class StreamReader:
         began: when the request was sent, by the monotonic clock.
         enough_tokens: new tokens after which nothing more is wanted; None reads to the end.
         incremental: whether each event tells the new token ids alone.
+        tokens: where to note when tokens came, where somebody else wants to see it, too.
 
     Attributes:
         tokens: when the tokens came.
@@ -75,9 +76,10 @@ class StreamReader:
         began: float,
         enough_tokens: int | None = None,
         incremental: bool = False,
+        tokens: TokenTimes | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.tokens = TokenTimes(began)
+        self.tokens = tokens or TokenTimes(began)
         self.ids = StreamedIds(incremental)
         self.ended = False
         self.last: Any = None

@@ -18,10 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from service.engine.command import LOG_FILE
-from service.report.table import coverage_text, crash_line, crash_text, describe
+from service.report.table import coverage_text, crash_line, crash_text, describe, finding_line, finding_text
 from service.runs.duration import format_duration
 from service.runs.events import EventType, RunEvent
-from service.runs.model import Crash, Measures, Progress, Run, RunStatus
+from service.runs.model import Crash, Finding, Measures, Progress, Run, RunStatus
 
 LINE_EVERY_SECONDS = 5.0
 LAUNCHING_LINE_EVERY_SECONDS = 10.0
@@ -80,6 +80,8 @@ class _Lines:
             self._next_launching_line = time.monotonic() + LAUNCHING_LINE_EVERY_SECONDS
         if isinstance(event.detail, Crash):
             self._console.print(crash_line(event.detail), soft_wrap=True)
+        elif isinstance(event.detail, Finding):
+            self._console.print(finding_line(event.detail), soft_wrap=True)
         elif isinstance(event.detail, Progress):
             if time.monotonic() >= self._next_line:
                 self._next_line = time.monotonic() + LINE_EVERY_SECONDS
@@ -151,7 +153,7 @@ def progress_line(progress: Progress) -> str:
     """How the run stands, in one line."""
     return " | ".join((_time_text(progress), _pool_text(progress), _steps_text(progress.measures))) + (
         f"{_coverage_text(progress.measures)} | crashes {progress.measures.crashes:,} | "
-        f"requests {_requests_text(progress.measures)}"
+        f"findings {_findings_text(progress.measures)} | requests {_requests_text(progress.measures)}"
     )
 
 
@@ -180,7 +182,10 @@ def panel(run: Run, progress: Progress | None, launching: str = "") -> Panel:
         grid.add_row("coverage", f"{measures.coverage.share:.1%}, {coverage_text(measures.coverage)}")
     grid.add_row("requests", Text(_requests_text(measures)))
     grid.add_row("crashes", Text(f"{measures.crashes:,}", style="bold red" if measures.crashes else "green"))
-    return _framed(heading, grid, *(crash_text(crash) for crash in run.crashes))
+    found = Text(_findings_text(measures), style="bold red" if measures.findings else "green")
+    grid.add_row("findings", found)
+    told = (*map(crash_text, run.crashes), *map(finding_text, run.findings))
+    return _framed(heading, grid, *told)
 
 
 def _framed(*contents: RenderableType) -> Panel:
@@ -223,6 +228,11 @@ def _coverage_text(measures: Measures) -> str:
 
 def _requests_text(measures: Measures) -> str:
     return ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(measures.requests.items())) or "none yet"
+
+
+def _findings_text(measures: Measures) -> str:
+    waived = f", {measures.waived_findings:,} waived" if measures.waived_findings else ""
+    return f"{measures.findings:,}{waived}"
 
 
 def _count(steps: int, share: float) -> str:

@@ -8,17 +8,18 @@ known beforehand are there from the start, at zero: Prometheus sees a counter's 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from loadgen.findings import FindingKind
 from loadgen.histogram import SECONDS, Counts, nothing
 from loadgen.outcomes import Outcome
 from service.engine.crash_signatures import CrashKind
 from service.metric_families import counters_by, histogram, run_info, run_progress
 from service.runs.events import EventType, RunEvent
-from service.runs.model import Crash, EngineInfo, FindingKind, Measures, Progress, Run, RunStatus, Verdict
+from service.runs.model import Crash, EngineInfo, Finding, Measures, Progress, Run, RunStatus, Verdict
 from service.runs.recording import PAGES, SURPLUS_PAGES
 
 # Measures that are counted on, and the metrics that show them.
@@ -59,6 +60,7 @@ class ControllerMetrics:
         self._requests: _Labelled = Counter({(outcome.value,): 0 for outcome in Outcome})
         self._crashes: _Labelled = Counter({(kind.value,): 0 for kind in CrashKind})
         self._findings: _Labelled = Counter({(kind.value,): 0 for kind in FindingKind})
+        self._waived: _Labelled = Counter({(kind.value,): 0 for kind in FindingKind})
         self._runs: _Labelled = Counter({(verdict.value,): 0 for verdict in Verdict})
         self._engine_runs: _Labelled = Counter()
         self._engine_crashes: _Labelled = Counter()
@@ -68,6 +70,7 @@ class ControllerMetrics:
         self._progress: Progress | None = None
         # What of the running run's engine is in the totals already.
         self._counted = Measures()
+        self._counted_findings: Counter[tuple[str, bool]] = Counter()
         self._counted_histograms: Mapping[str, Counts] = {}
 
     def registry(self) -> CollectorRegistry:
@@ -82,8 +85,11 @@ class ControllerMetrics:
         run = event.run
         if event.type is EventType.STATUS and run.status is not RunStatus.CREATED:
             self._follow(run)
+        elif event.type is EventType.FINDING:
+            self._count_findings(run.findings)
         elif isinstance(event.detail, Progress):
             self._progress = event.detail
+            self._count_findings(run.findings)
             self._count(run.measures, event.detail.histograms)
         elif isinstance(event.detail, Crash):
             self._crash(run, event.detail)
@@ -102,6 +108,7 @@ class ControllerMetrics:
         yield counters_by("lastpage_requests", "Requests that have ended.", ["outcome"], self._requests)
         yield counters_by("lastpage_crashes", "Crashes of engines.", ["kind"], self._crashes)
         yield counters_by("lastpage_findings", "What runs found wrong, beside crashes.", ["kind"], self._findings)
+        yield counters_by("lastpage_waived_findings", "Findings that a spec waived.", ["kind"], self._waived)
         yield CounterMetricFamily("lastpage_engine_restarts", "Engines started again in a run.", value=self._restarts)
         yield counters_by("lastpage_runs", "Runs that have ended.", ["verdict"], self._runs)
         yield counters_by(
@@ -141,6 +148,7 @@ class ControllerMetrics:
             self._engine_runs[(*_engine_values(run.engine), verdict)] += 1
         if self._running is not None and self._running.id == run.id:
             self._count(run.measures, {})
+            self._count_findings(run.findings)
             self._running = self._progress = None
             self._forget_counted()
 
@@ -153,6 +161,17 @@ class ControllerMetrics:
 
     def _forget_counted(self) -> None:
         self._counted, self._counted_histograms = Measures(), {}
+        self._counted_findings = Counter()
+
+    def _count_findings(self, findings: Sequence[Finding]) -> None:
+        """Add what has been found in the running run since it was last counted."""
+        now: Counter[tuple[str, bool]] = Counter()
+        for finding in findings:
+            now[finding.kind.value, finding.waived is not None] += finding.count
+        for (kind, waived), count in now.items():
+            counted = self._waived if waived else self._findings
+            counted[kind,] += _growth(count, self._counted_findings[kind, waived])
+        self._counted_findings = now
 
     def _count(self, measures: Measures, histograms: Mapping[str, Counts]) -> None:
         """Add what has been measured in the running run since it was last counted."""

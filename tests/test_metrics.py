@@ -9,10 +9,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadgen.findings import FindingKind
 from loadgen.histogram import Counts, Histogram
 from service.metrics import ControllerMetrics
 from service.runs.events import EventType, RunEvent
-from service.runs.model import Crash, FindingKind, Measures, Progress, Run, RunStatus, Verdict
+from service.runs.model import Crash, Measures, Progress, Run, RunStatus, Verdict
 from service.runs.recording import PAGES, SURPLUS_PAGES
 from service.runs.spec import RunSpec
 from tests.fake_executor import CRASH, ENGINE

@@ -35,6 +35,7 @@ def build_report(run: Run) -> dict[str, Any]:
         "reasons": values["reasons"],
         "measures": values["measures"],
         "crashes": values["crashes"],
+        "findings": values["findings"],
         "engine": engine,
         "load": {key: value for key, value in spec["load"].items() if key != "seed"},
         "seed": spec["load"]["seed"],

@@ -13,7 +13,7 @@ from service.engine.command import LOG_FILE
 from service.report.hints import hints, restarts_text
 from service.runs.coverage import EdgeCoverage
 from service.runs.folder import REPRO_FILE, files_of_a_run
-from service.runs.model import CANCELLED_OUTCOME, Crash, Measures, Run, Verdict
+from service.runs.model import CANCELLED_OUTCOME, Crash, Finding, Measures, Run, Verdict, Witnesses
 
 _FAILURES_SHOWN = 3
 _LOG_LINES_SHOWN = 12
@@ -27,6 +27,8 @@ def print_result(console: Console, run: Run) -> None:
         console.print(result_table(run.measures))
     for crash in run.crashes:
         console.print(crash_text(crash), soft_wrap=True)
+    for finding in run.findings:
+        console.print(finding_text(finding), soft_wrap=True)
     if run.detail:
         console.print(Text(short_detail(run.detail)), soft_wrap=True)
     verdict = run.verdict or Verdict.INCONCLUSIVE
@@ -95,6 +97,25 @@ def crash_text(crash: Crash) -> Text:
     return crash_line(crash).append(f"\n         {crash.reason}\n         evidence: {evidence}")
 
 
+def finding_line(finding: Finding) -> Text:
+    """A finding in one line."""
+    waived = " (waived)" if finding.waived is not None else ""
+    line = f"finding  {finding.kind.value}{waived} at {finding.at:%H:%M:%S} UTC: {finding.cause}"
+    return Text(line, style="yellow" if waived else "red")
+
+
+def finding_text(finding: Finding) -> Text:
+    """A finding, with how many there were of its kind and cause, and why it is waived if it is."""
+    text = finding_line(finding)
+    if finding.count > 1:
+        lengths = f"{finding.shortest_prompt_tokens:,} to {finding.longest_prompt_tokens:,}"
+        text.append(f"\n         {finding.count:,} times, with prompts of {lengths} tokens; the first:")
+    text.append(f"\n         {finding.detail}")
+    if finding.waived is not None:
+        text.append(f"\n         waived: {finding.waived} ({finding.link})")
+    return text
+
+
 def _rows(measures: Measures) -> Iterator[tuple[str, str, str]]:
     yield "decode steps", f"{measures.decode_steps:,}", _rate(measures)
     yield "crossing", f"{measures.crossing_steps:,}", f"{measures.crossing_share:.1%} of decode steps"
@@ -123,6 +144,19 @@ def _rows(measures: Measures) -> Iterator[tuple[str, str, str]]:
                 f"median; 99 % within {times.p99:,.0f} ms, all within {times.max:,.0f} ms",
             )
     yield "crashes", f"{measures.crashes:,}", ""
+    yield "findings", f"{measures.findings:,}", f"and {measures.waived_findings:,} waived"
+    if measures.witnesses is not None:
+        yield "witnesses", f"{measures.witnesses.answered:,}", _witnesses(measures.witnesses)
+
+
+def _witnesses(witnesses: Witnesses) -> str:
+    if witnesses.off is not None:
+        return f"off: {witnesses.off}"
+    parts = [f"{witnesses.compared:,} compared with what they are without pressure"]
+    parts += [f"{witnesses.not_compared:,} not compared"] if witnesses.not_compared else []
+    parts += [f"{witnesses.near_ties:,} near ties"] if witnesses.near_ties else []
+    parts += [f"different answers to {witnesses.disagreeing:,} prompts"] if witnesses.disagreeing else []
+    return ", ".join(parts)
 
 
 def coverage_text(coverage: EdgeCoverage) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import anyio
 
-from service.runs.model import Crash, Progress, Run
+from service.runs.model import Crash, Finding, Progress, Run
 
 PROGRESS_KEPT = 512
 
@@ -20,6 +20,7 @@ class EventType(str, enum.Enum):
     STATUS = "status"  # the run has taken its next step, or its engine is known
     PROGRESS = "progress"
     CRASH = "crash"
+    FINDING = "finding"  # the first of its kind and cause
     FINISHED = "finished"  # the run has ended, in whichever way; nothing follows
 
 
@@ -30,14 +31,14 @@ class RunEvent:
     Attributes:
         id: grows within a run, from 1, with gaps where old progress was thinned out.
         run: the run as it was stored before this was announced.
-        detail: the progress or the crash, for events of those types.
+        detail: the progress, the crash or the finding, for events of those types.
     """
 
     id: int
     type: EventType
     at: datetime
     run: Run
-    detail: Progress | Crash | None = None
+    detail: Progress | Crash | Finding | None = None
 
 
 class EventLog:
@@ -54,7 +55,9 @@ class EventLog:
         self._closed = False
         self._changed = anyio.Event()
 
-    def append(self, type: EventType, at: datetime, run: Run, detail: Progress | Crash | None = None) -> RunEvent:
+    def append(
+        self, type: EventType, at: datetime, run: Run, detail: Progress | Crash | Finding | None = None
+    ) -> RunEvent:
         """Announce an event. A `finished` one is the last."""
         self._last_id += 1
         event = RunEvent(self._last_id, type, at, run, detail)

@@ -7,7 +7,7 @@ from typing import Protocol
 import anyio
 
 from service.runs.faults import Fault
-from service.runs.model import Crash, EngineInfo, Progress, Run, RunResult, RunStatus
+from service.runs.model import Crash, EngineInfo, Finding, Progress, Run, RunResult, RunStatus
 from service.runs.spec import RunSpec
 
 
@@ -22,6 +22,9 @@ class RunObserver(Protocol):
 
     async def progress(self, progress: Progress) -> None:
         """How the run stands; about twice a second."""
+
+    async def finding(self, finding: Finding) -> None:
+        """Something was found wrong, the first of its kind and cause; `progress` tells how many it becomes."""
 
     async def crash(self, crash: Crash) -> None:
         """The engine crashed; its evidence is in the run's folder."""

@@ -10,7 +10,11 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
-_LISTS = {"thresholds": "[critical_share >= 80%]", "args": "[--tp, 2]"}
+_LISTS = {
+    "thresholds": "[critical_share >= 80%]",
+    "args": "[--tp, 2]",
+    "waivers": "[{kind: starved, when: prompt_tokens > 3967, reason: never admitted, link: https://...}]",
+}
 
 
 _LONGEST_SHOWN = 200
@@ -109,6 +113,8 @@ def _message(location: Sequence[int | str], detail: Mapping[str, Any]) -> str:
 def _fields_beside(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
     """Names of the fields that may stand where `location` points to."""
     for part in location[:-1]:
+        if isinstance(part, int):
+            continue  # an entry of a list, whose model is that of the list
         annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
         inner = next((kind for kind in (annotation, *get_args(annotation)) if _is_model(kind)), None)
         if inner is None:

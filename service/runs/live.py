@@ -13,7 +13,7 @@ import anyio.to_thread
 from service.runs.events import EventLog, EventType, RunEvent
 from service.runs.folder import write_spec
 from service.runs.lifecycle import advance
-from service.runs.model import Crash, EngineInfo, Measures, Progress, Run, RunResult, RunStatus, Verdict
+from service.runs.model import Crash, EngineInfo, Finding, Measures, Progress, Run, RunResult, RunStatus, Verdict
 from service.runs.spec import RunSpec
 from service.runs.thresholds import Threshold
 from service.runs.verdict import Judgement, judge
@@ -73,7 +73,14 @@ class LiveRun:
 
     async def progress(self, progress: Progress) -> None:
         async with self._changing:
-            await self._keep(self._with_measures(progress.measures, self.run.crashes), EventType.PROGRESS, progress)
+            run = self._with_measures(progress.measures, self.run.crashes)
+            run = run.model_copy(update={"findings": progress.findings or run.findings})
+            await self._keep(run, EventType.PROGRESS, progress)
+
+    async def finding(self, finding: Finding) -> None:
+        async with self._changing:
+            run = self.run.model_copy(update={"findings": (*self.run.findings, finding)})
+            await self._keep(run, EventType.FINDING, finding)
 
     async def crash(self, crash: Crash) -> None:
         async with self._changing:
@@ -122,6 +129,7 @@ class LiveRun:
                 "ready_at": result.ready_at,
                 "measures": measures,
                 "crashes": crashes,
+                "findings": result.findings or run.findings,
             }
         )
 
@@ -135,7 +143,7 @@ class LiveRun:
     def _with_measures(self, measures: Measures, crashes: tuple[Crash, ...]) -> Run:
         return self.run.model_copy(update={"measures": measures, "crashes": crashes})
 
-    async def _keep(self, run: Run, type: EventType, detail: Progress | Crash | None = None) -> None:
+    async def _keep(self, run: Run, type: EventType, detail: Progress | Crash | Finding | None = None) -> None:
         if self.run.status.ended:
             raise RuntimeError(f"run {run.id} has ended, nothing can happen in it any more")
         await self._store.save(run)

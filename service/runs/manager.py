@@ -286,4 +286,5 @@ def _cut_off(run: Run, detail: str) -> RunResult:
         ready_at=run.ready_at,
         measures=run.measures,
         crashes=run.crashes,
+        findings=run.findings,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
+from loadgen.findings import FindingKind
 from loadgen.histogram import Counts
 from service.engine.crash_signatures import CrashKind
 from service.plugin.settings import Allocator, Profile
@@ -70,6 +71,22 @@ class Latencies(Shape):
     e2e_ms: Percentiles = Field(description="From sending a request to its end.")
 
 
+class Witnesses(Shape):
+    """Requests under load whose answers are held against what they are without pressure."""
+
+    share: float = Field(description="Of all requests, as the spec asks for.")
+    off: str | None = Field(default=None, description="Why there are none; null when there are.")
+    noise: float | None = Field(
+        default=None, description="Most that a token's log-probability changed with the batch, without pressure; nats."
+    )
+    margin: float | None = Field(default=None, description="Tokens that are closer than this are a near tie; nats.")
+    answered: int = Field(default=0, description="Answers of witnesses.")
+    compared: int = Field(default=0, description="Of these, those held against the answer without pressure.")
+    not_compared: int = Field(default=0, description="Of these, the others: too many, or the engine was gone.")
+    near_ties: int = Field(default=0, description="Compared answers that differ where two tokens were as good.")
+    disagreeing: int = Field(default=0, description="Prompts to which witnesses had different answers.")
+
+
 class Measures(Shape):
     """What was measured under load; a share is of decode steps, from 0 to 1."""
 
@@ -97,6 +114,9 @@ class Measures(Shape):
     )
     latencies: Latencies | None = Field(default=None, description="Latencies of requests that ended well.")
     crashes: int = Field(default=0, description="Crashes of the engine.")
+    findings: int = Field(default=0, description="What was found wrong beside crashes, without what the spec waives.")
+    waived_findings: int = Field(default=0, description="What was found wrong, and is waived by the spec.")
+    witnesses: Witnesses | None = Field(default=None, description="Requests whose answers were checked.")
     seconds_under_load: float = Field(default=0.0, description="Seconds from the first request to the last.")
     ready_to_first_critical_seconds: float | None = Field(
         default=None, description="From the engine's readiness to its first critical step, by the recorder's clock."
@@ -142,11 +162,25 @@ class Measures(Shape):
         return steps / self.decode_steps if self.decode_steps else 0.0
 
 
-class FindingKind(str, enum.Enum):
-    """What a run can find wrong with an engine that has not crashed."""
+class Finding(Shape):
+    """What was found wrong with an engine that did not crash: the first of a kind and cause, and their number."""
 
-    WRONG_OUTPUT = "wrong_output"  # a witness's tokens differ from what they are without pressure
-    STARVED = "starved"  # a request was accepted and got no token while others were served
+    kind: FindingKind = Field(
+        description="wrong_output: an answer is not what it is without pressure, or contradicts itself; starved: a "
+        "request was accepted and got no token while others were served."
+    )
+    cause: str = Field(description="One of few sentences, without figures.")
+    detail: str = Field(description="What was seen the first time, with figures.")
+    at: datetime = Field(description="When the first was found, UTC.")
+    last_at: datetime = Field(description="When the last was found, UTC.")
+    elapsed_seconds: float = Field(description="Seconds of load before the first.")
+    prompt_tokens: int = Field(description="Prompt length of the first one's request.")
+    max_new_tokens: int = Field(description="New tokens that the first one's request asked for.")
+    shortest_prompt_tokens: int = Field(description="Shortest prompt of all of them.")
+    longest_prompt_tokens: int = Field(description="Longest prompt of all of them.")
+    count: int = Field(default=1, description="How many there were.")
+    waived: str | None = Field(default=None, description="Why it does not fail the run, by a waiver of the spec.")
+    link: str | None = Field(default=None, description="Where the waiver says that it is known.")
 
 
 class Crash(Shape):
@@ -194,6 +228,7 @@ class Progress(Shape):
     pool_pages: int
     free_pages: int | None = Field(default=None, description="Free pages before the last decode step's allocation.")
     measures: Measures = Field(default_factory=Measures)
+    findings: tuple[Finding, ...] = Field(default=(), exclude=True, description="All so far; an event tells each.")
     histograms: Mapping[str, Counts] = Field(
         default_factory=dict, exclude=True, description="For the controller's own metrics; see service.runs.measuring."
     )
@@ -208,6 +243,7 @@ class RunResult(Shape):
     ready_at: datetime | None = Field(default=None, description="When the engine was ready, UTC.")
     measures: Measures = Field(default_factory=Measures)
     crashes: tuple[Crash, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 class Run(Shape):
@@ -227,3 +263,4 @@ class Run(Shape):
     engine: EngineInfo | None = None
     measures: Measures = Field(default_factory=Measures)
     crashes: tuple[Crash, ...] = ()
+    findings: tuple[Finding, ...] = ()

@@ -56,6 +56,7 @@ def prepare(spec: RunSpec, home: Home) -> tuple[Prepared | None, list[Fault]]:
         for message in refused_arguments(spec.engine.args, tiny_model=spec.engine.model is None)
     ]
     faults += _port(spec)
+    faults += _starve_seconds(spec)
     engine, checked, engine_faults = _engine(spec, home)
     faults += engine_faults
     model, facts, model_faults = _model(spec, home, checked.profile if checked else Profile.REHEARSAL)
@@ -90,6 +91,14 @@ def _port(spec: RunSpec) -> list[Fault]:
     except PortUnavailable as error:
         return [Fault(field="engine.port", value=spec.engine.port, message=str(error))]
     return []
+
+
+def _starve_seconds(spec: RunSpec) -> list[Fault]:
+    asked, hang = spec.load.starve_seconds, spec.engine.hang_seconds
+    if asked is None or asked < hang:
+        return []
+    message = f"a request that starves would be taken for a hang; allowed: less than engine.hang_seconds, {hang:g}"
+    return [Fault(field="load.starve_seconds", value=asked, message=message)]
 
 
 def _engine(spec: RunSpec, home: Home) -> tuple[Engine | None, EngineCheck | None, list[Fault]]:

@@ -51,6 +51,8 @@ def repro_of(
             scenario=Waves.name,
             duration=spec.load.duration,
             seed=spec.load.seed,
+            witness_share=spec.load.witness_share,  # their prompts are not those of others
+            starve_seconds=spec.load.starve_seconds,
             options=options_of(waves, *_maker(spec.load)),
         ),
         thresholds=("critical_steps >= 1",),

@@ -23,6 +23,7 @@ from service.runs.duration import Duration
 from service.runs.faults import Fault, InvalidSpec, faults_of
 from service.runs.share import Share
 from service.runs.thresholds import DEFAULT_THRESHOLDS, effective_thresholds
+from service.runs.waivers import Waiver
 
 MAX_SEED = 2**32 - 1
 _LONGEST = 30 * 86400
@@ -94,6 +95,19 @@ class LoadSpec(_Section):
         default=None, ge=0, le=MAX_SEED, description="Seed of the load; absent: drawn at random, and recorded."
     )
     options: dict[str, JsonValue] = Field(default_factory=dict, description="The scenario's own options.")
+    witness_share: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="Share of the requests whose answers are held against what they are without pressure; 0: none.",
+    )
+    starve_seconds: float | None = Field(
+        default=None,
+        ge=1,
+        le=3600,
+        description="Seconds without a token, while others are served or nobody is, after which a request counts as "
+        "starved; less than engine.hang_seconds. Absent: half of that.",
+    )
 
 
 class RunSpec(_Section):
@@ -110,11 +124,22 @@ class RunSpec(_Section):
         "on the same measure replaces it.",
     )
 
+    waivers: tuple[Waiver, ...] = Field(
+        default=(),
+        max_length=100,
+        description="Findings that are known faults of the release under test: counted and shown, and no failure.",
+    )
+
     @field_validator("engine", "load", "labels", mode="before")
     @classmethod
     def _empty_section(cls, value: Any) -> Any:
         """In YAML a section with nothing under it is null."""
         return {} if value is None else value
+
+    @field_validator("waivers", mode="before")
+    @classmethod
+    def _empty_waivers(cls, value: Any) -> Any:
+        return () if value is None else value
 
     @field_validator("thresholds", mode="before")
     @classmethod

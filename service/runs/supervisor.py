@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, NoReturn
 
@@ -22,6 +23,7 @@ from service.runs.aftermath import let_it_speak, survival
 from service.runs.evidence import STEPS_KEPT, SentWaves, describe_crash, unkillable, write_steps
 from service.runs.executor import RunObserver
 from service.runs.faults import Fault
+from service.runs.inspection import Inspection
 from service.runs.kernel_log import oom_kills
 from service.runs.launching import client_of, plan_for, traits_of
 from service.runs.measuring import histograms_of, measures_of
@@ -71,6 +73,7 @@ class _Attempt:
         self._ready: Ready | None = None
         self._ready_at: datetime | None = None
         self._driver: Driver | None = None
+        self._inspection: Inspection | None = None
         self._load_began: float | None = None
         self._load_ended: float | None = None
         self._measured: Measures | None = None
@@ -127,20 +130,29 @@ class _Attempt:
         client = client_of(self._plan, facts)
         prompts = PromptMaker(self._seed, range(facts.vocabulary))
         scenario = self._scenario = self._prepared.scenario(server, self._prepared.options, self._seed)
-        driver = self._driver = Driver(scenario, client, self._recording, prompts, self._waves.add)
-        watch = Watch(process, self._recording, lambda: driver.open_requests, self._spec.engine.hang_seconds)
-        self._load_began = time.monotonic()
+        inspection = self._inspection = Inspection(self._spec, self._seed, self._engine, facts, server, client, prompts)
         kills_before = oom_kills()
         alarm: Alarm | None = None
         try:
+            alarm = await self._calibrate(inspection, process)
+            # What was done so far is not the load's.
+            self._recording = Recording(self._plan.flight, server)
+            ready = self._ready = replace(ready, ready_ns=time.monotonic_ns())
+            driver = self._driver = Driver(
+                scenario, client, self._recording, prompts, self._waves.add, inspection.begin(self._recording)
+            )
+            watch = Watch(process, self._recording, lambda: driver.unserved, self._spec.engine.hang_seconds)
+            self._load_began = time.monotonic()
             await self._observer.status(RunStatus.RUNNING)
-            alarm = await self._drive(driver, watch)
+            alarm = alarm or await self._drive(driver, watch)
             self._end_measuring()
             await self._observer.status(RunStatus.DRAINING)
             # It may have died in the very moment in which the load ended or the run was cancelled.
             alarm = alarm or watch.look()
             if alarm is None and not self._cancelled.is_set():
                 alarm = await self._survival(client, watch)
+            if alarm is None and not self._cancelled.is_set():
+                alarm = await self._compare(inspection, watch)
             if alarm is not None:
                 await let_it_speak(process, alarm)
                 with contextlib.suppress(EngineSurvived):  # said again when the process is left
@@ -148,6 +160,7 @@ class _Attempt:
         finally:
             self._end_measuring()
             await client.aclose()
+        await self._tell_findings()
         await self._observer.progress(self._progress(RunStatus.DRAINING))
         if alarm is not None:
             self._crash = describe_crash(alarm, process, self._recording, ready.ready_ns, oom_kills() - kills_before)
@@ -173,6 +186,23 @@ class _Attempt:
             self._load_ended = time.monotonic()
             self._recording.take()
             self._measured = self._measures(cells=True)
+
+    async def _calibrate(self, inspection: Inspection, process: EngineProcess) -> Alarm | None:
+        """Before there is any pressure; an alarm when the engine does not bear even that."""
+        watch = Watch(process, self._recording, lambda: 1, self._spec.engine.hang_seconds)
+
+        async def alarm() -> Alarm | None:
+            return await watch.alarm()
+
+        return await first_of(inspection.calibrate, alarm, self._until_cancelled)
+
+    async def _compare(self, inspection: Inspection, watch: Watch) -> Alarm | None:
+        """When the pressure is gone."""
+
+        async def alarm() -> Alarm | None:
+            return await watch.alarm()
+
+        return await first_of(inspection.compare, alarm, self._until_cancelled)
 
     async def _drive(self, driver: Driver, watch: Watch) -> Alarm | None:
         """Make load until that is over, the run is cancelled or the engine is gone, which is what is returned."""
@@ -206,8 +236,13 @@ class _Attempt:
 
     async def _tell_progress(self) -> NoReturn:
         while True:
+            await self._tell_findings()
             await self._observer.progress(self._progress())
             await anyio.sleep(_PROGRESS_SECONDS)
+
+    async def _tell_findings(self) -> None:
+        for finding in self._inspection.news() if self._inspection is not None else ():
+            await self._observer.finding(finding)
 
     def _progress(self, status: RunStatus = RunStatus.RUNNING) -> Progress:
         recording, driver = self._recording, self._driver
@@ -218,9 +253,14 @@ class _Attempt:
             total_seconds=self._spec.load.duration,
             pool_pages=self._spec.engine.pool_pages,
             free_pages=last.free if last is not None else None,
-            measures=self._measured or self._measures(),
+            measures=self._told(),
+            findings=self._inspection.findings if self._inspection is not None else (),
             histograms=histograms_of(recording, driver.tally) if recording and driver else {},
         )
+
+    def _told(self) -> Measures:
+        measures = self._measured or self._measures()
+        return self._inspection.added_to(measures) if self._inspection is not None else measures
 
     def _measures(self, *, cells: bool = False) -> Measures:
         if self._recording is None or self._ready is None:
@@ -245,6 +285,7 @@ class _Attempt:
             detail="\n".join(notes) or None,
             engine=self._engine,
             ready_at=self._ready_at,
-            measures=self._measured or self._measures(),
+            measures=self._told(),
             crashes=(self._crash,) if self._crash is not None else (),
+            findings=self._inspection.findings if self._inspection is not None else (),
         )

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from loadgen.outcomes import Outcome
 
 DEFAULT_MIN_CRITICAL = 100
-DEFAULT_THRESHOLDS = ("crashes == 0", "failed_requests == 0", f"critical_steps >= {DEFAULT_MIN_CRITICAL}")
+DEFAULT_THRESHOLDS = (
+    "crashes == 0",
+    "failed_requests == 0",
+    "findings == 0",
+    f"critical_steps >= {DEFAULT_MIN_CRITICAL}",
+)
 
 COVERAGE_SHARE = "coverage.share"
 
@@ -33,6 +38,8 @@ _OTHER_MEASURES = frozenset(
     {
         "crashes",
         "failed_requests",
+        "findings",
+        "waived_findings",
         "retracted",
         "extends",
         "evicted",
@@ -47,7 +54,7 @@ _DOTTED = re.compile(
     rf"{re.escape(COVERAGE_SHARE)}|requests\.({_OUTCOMES})|latencies\.(ttft|e2e)_ms\.(p50|p90|p99|max)"
 )
 
-_BADNESS = frozenset({"crashes", "failed_requests"})
+_BADNESS = frozenset({"crashes", "failed_requests", "findings"})
 """Measures of what went wrong: whatever else is asked for, a run with enough of it has to fail."""
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {

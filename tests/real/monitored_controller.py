@@ -9,9 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
+from loadgen.findings import FindingKind
 from service.controller import build_controller
 from service.home import Home
-from service.runs.model import FindingKind
 from service.server import listen, serve
 
 

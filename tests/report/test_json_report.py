@@ -40,7 +40,8 @@ def test_a_report_has_every_key_that_the_design_names(tmp_path: Path) -> None:
     assert report["schema"] == 1
     assert (report["verdict"], report["reasons"]) == ("fail", ["crashes is 1, expected == 0"])
     assert report["seed"] == 7
-    assert report["load"] == {"scenario": "tight", "duration": 60.0, "until_coverage": None, "options": {"waves": 2}}
+    load = {"scenario": "tight", "duration": 60.0, "options": {"waves": 2}}
+    assert load.items() <= report["load"].items() and "seed" not in report["load"]
     assert report["measures"].keys() >= {
         *("decode_steps", "crossing_steps", "tight_steps", "clamped_steps", "critical_steps", "critical_share"),
         *("tight_share", "tight_not_critical_steps", "crashes", "requests", "failed_requests", "surplus"),

@@ -29,7 +29,8 @@ def test_the_empty_spec_is_the_default_soak() -> None:
         assert (spec.engine.page_size, spec.engine.pool_pages) == (128, 32)
         assert spec.engine.allocator is Allocator.INSTALLED
         assert (spec.load.scenario, spec.load.duration) == ("tight", 60.0)
-        assert spec.thresholds == ("crashes == 0", "failed_requests == 0", "critical_steps >= 100")
+        nothing_wrong = ("crashes == 0", "failed_requests == 0", "findings == 0")
+        assert spec.thresholds == (*nothing_wrong, "critical_steps >= 100")
 
 
 def test_every_fault_is_told_at_once_with_its_field_and_value() -> None:
@@ -113,6 +114,7 @@ def test_a_default_threshold_stays_until_one_on_the_same_measure_replaces_it() -
     spec = parse_spec({"thresholds": ["critical_share >= 80%", "crashes <= 2"]})
     assert set(spec.thresholds) == {
         "failed_requests == 0",
+        "findings == 0",
         "critical_steps >= 100",
         "critical_share >= 0.8",
         "crashes <= 2",
