@@ -8,16 +8,18 @@ from the scheduler, the ids are put together by the tokenizer manager, so one ca
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_PLAIN = b"0123456789,"
+_FIRST = re.compile(rb"(?:[0-9]+(?:,[0-9]+)*)?\]")
+_MORE = re.compile(rb"(?:,[0-9]+)*\]")
 
 
 class StreamedIds:
     """The token ids of a streamed answer, put together from its events.
 
-    They are kept as they come, as JSON text: a stream of a thousand tokens tells half a million ids in all.
+    They are kept as JSON text: a stream of a thousand tokens tells half a million ids in all, nearly all of them again.
 
     Args:
         incremental: whether each event has the new ids alone.
@@ -44,29 +46,34 @@ class StreamedIds:
         if ids is None:
             return
         text = json.dumps(ids, separators=(",", ":")).encode()[1:-1]
-        if self.incremental:
-            self._text = b",".join(filter(None, (self._text, text)))
-        else:
-            self._replace(text)
-
-    def seen_text(self, text: bytes) -> bool:
-        """Take in an event of a stream that is not incremental, by its ids as they stand in it between the brackets.
-
-        Returns:
-            whether they are ids with nothing but commas between them; they are not taken in when they are not.
-        """
-        known = len(self._text) if text.startswith(self._text) else 0
-        if text[known:].translate(None, _PLAIN):
-            return False
-        self._replace(text)
-        return True
-
-    def _replace(self, text: bytes) -> None:
         known = self._text
+        if self.incremental:
+            self._text = b",".join(filter(None, (known, text)))
+            return
         goes_on = text.startswith(known) and (not known or text[len(known) : len(known) + 1] in (b"", b","))
         if not goes_on and not self.contradiction:
             self.contradiction = f"the stream's token ids do not begin with the {len(self.ids)} that it had told before"
         self._text = text
+
+    def goes_on(self, event: bytes, place: int) -> bool:
+        """Take in an event by its bytes, where that is enough.
+
+        Args:
+            event: JSON.
+            place: where the list of its ids begins, behind the bracket.
+
+        Returns:
+            whether the list goes on as it stood in the event before, in the same form. It is not taken in when it does
+            not: it may contradict that event, or be written otherwise.
+        """
+        known = self._text
+        if self.incremental or not event.startswith(known, place):
+            return False
+        end = (_MORE if known else _FIRST).match(event, place + len(known))
+        if end is None:
+            return False
+        self._text = event[place : end.end() - 1]
+        return True
 
 
 def output_ids(answer: Any) -> list[int] | None:

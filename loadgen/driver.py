@@ -71,8 +71,7 @@ class Tally:
         if completion.first_token_seconds is not None:
             self.first_token_seconds.add(completion.first_token_seconds)
             self.ttft.observe(completion.first_token_seconds)
-        for gap in completion.token_gaps:
-            self.itl.observe(gap)
+        self.itl.observe_all(completion.token_gaps)
 
     def _add_failure(self, text: str) -> None:
         known = text in self.failures or len(self.failures) < _FAILURES_KEPT

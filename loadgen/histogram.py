@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
@@ -48,8 +48,13 @@ class Histogram:
         self._total = 0.0
 
     def observe(self, value: float) -> None:
-        self._counts[bisect.bisect_left(self._bounds, value)] += 1
-        self._total += value
+        self.observe_all((value,))
+
+    def observe_all(self, values: Iterable[float]) -> None:
+        bounds, counts = self._bounds, self._counts
+        for value in values:
+            counts[bisect.bisect_left(bounds, value)] += 1
+            self._total += value
 
     def counts(self) -> Counts:
         return Counts(self._bounds, tuple(self._counts), self._total)

@@ -189,16 +189,6 @@ class _Connection(asyncio.BufferedProtocol):
         if exchange is not None and not exchange.done.done():
             exchange.done.set_result(HttpAnswer(exchange.status, b"".join(exchange.parts)))
 
-    def _hand_on(self, on_part: PartReader, part: bytes) -> None:
-        try:
-            enough = on_part(part)
-        except Exception as error:
-            self._fail(error)
-            enough = True
-        if enough:
-            self._succeed()
-            self.drop()
-
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -234,8 +224,15 @@ class _Connection(asyncio.BufferedProtocol):
             return
         if exchange.on_part is None or exchange.status != 200:
             exchange.parts.append(part)
-        else:
-            self._hand_on(exchange.on_part, part)
+            return
+        try:
+            enough = exchange.on_part(part)
+        except Exception as error:
+            self._fail(error)
+            enough = True
+        if enough:
+            self._succeed()
+            self.drop()
 
     def on_message_complete(self) -> None:
         self.reusable = self._parser.should_keep_alive()

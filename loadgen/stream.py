@@ -15,11 +15,12 @@ from typing import Any
 from .agreement import StreamedIds
 
 _FIELD = b"data:"
-_END = b"[DONE]"
+_END_MARK = b"[DONE]"
+_BEGIN, _END = b"data: {", b"}\n\n"
 # In JSON a quote inside a text is escaped, so that these are found in keys alone.
+_IDS_KEY = b'"output_ids":['
 _COUNT_KEY = b'"completion_tokens":'
 _COUNT = re.compile(_COUNT_KEY + rb" ?([0-9]+)[,}]")
-_IDS_KEY = b'"output_ids":'
 _ERROR_KEY = b'"error"'
 
 
@@ -96,44 +97,45 @@ class StreamReader:
         Raises:
             ValueError: an event is not JSON.
         """
+        # Nearly every part is one event, and nearly every event goes on from the one before.
+        if not self._rest and part.startswith(_BEGIN) and part.endswith(_END) and part.find(b"\n") == len(part) - 2:
+            count = self._count_in(part)
+            if count is not None:
+                self._latest = part
+                return self._counted(count)
         lines = (self._rest + part).split(b"\n")
         self._rest = lines.pop()
-        return any(line.startswith(_FIELD) and self._event(line[len(_FIELD) :].strip()) for line in lines)
+        return any(self._event(line[len(_FIELD) :].strip()) for line in lines if line.startswith(_FIELD))
+
+    def _count_in(self, part: bytes) -> int | None:
+        """The count of tokens in an event, its ids taken in as well; None when it has to be read whole."""
+        place = part.rfind(_COUNT_KEY)
+        ids = part.find(_IDS_KEY)
+        if place < 0 or ids < 0 or _ERROR_KEY in part or self.ended:
+            return None
+        found = _COUNT.match(part, place)
+        return int(found[1]) if found and self.ids.goes_on(part, ids + len(_IDS_KEY)) else None
 
     def _event(self, data: bytes) -> bool:
         if self.ended:
             return False
-        if data == _END:
-            self.last = json.loads(self._latest) if self._latest else None
+        if data == _END_MARK:
+            self.last = json.loads(self._latest.removeprefix(_FIELD)) if self._latest else None
             self.ended = True
             return False
         self._latest = data
-        count = self._glance(data)
-        if count is None:
-            event = json.loads(data)
-            if isinstance(event, Mapping) and "error" in event:
-                self.error = event
-                return True
-            self.ids.seen(event)
-            count = new_tokens_of(event)
+        event = json.loads(data)
+        if isinstance(event, Mapping) and "error" in event:
+            self.error = event
+            return True
+        self.ids.seen(event)
+        return self._counted(new_tokens_of(event))
+
+    def _counted(self, count: int) -> bool:
         self.tokens.seen(count, self._clock())
         if self._enough_tokens is not None and count >= self._enough_tokens:
             self.enough = True
         return self.enough
-
-    def _glance(self, data: bytes) -> int | None:
-        """The count of tokens in an event, its ids taken in as well; None when it has to be read whole."""
-        place = data.rfind(_COUNT_KEY)
-        if place < 0 or self.ids.incremental or _ERROR_KEY in data or data[:1] != b"{" or data[-1:] != b"}":
-            return None
-        count = _COUNT.match(data, place)
-        ids = data.find(_IDS_KEY)
-        if count is None or ids < 0:
-            return None
-        opens = ids + len(_IDS_KEY)
-        if data[opens : opens + 1] != b"[" or not self.ids.seen_text(data[opens + 1 : data.find(b"]", opens)]):
-            return None
-        return int(count[1])
 
 
 def meta_of(answer: Any) -> Mapping[str, Any]:

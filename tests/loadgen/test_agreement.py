@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -72,25 +73,25 @@ def test_ids_count_and_finish_reason_have_to_agree(
     assert contradiction(ids, counted, finish, asked) == said
 
 
-@pytest.mark.parametrize("as_text", [False, True])
 @given(first=IDS, second=IDS)
-def test_ids_taken_as_they_stand_are_judged_as_those_that_were_parsed(
-    as_text: bool, first: list[int], second: list[int]
+def test_ids_that_go_on_as_they_stood_are_taken_in_by_their_bytes_and_no_others(
+    first: list[int], second: list[int]
 ) -> None:
-    """12 does not begin with 1."""
+    """12 does not go on from 1."""
     stream = StreamedIds()
     stream.seen({"output_ids": first})
-    if as_text:
-        assert stream.seen_text(",".join(map(str, second)).encode())
-    else:
-        stream.seen({"output_ids": second})
-    assert bool(stream.contradiction) is (second[: len(first)] != first)
-    assert stream.ids == second
+    event = json.dumps({"output_ids": second}, separators=(",", ":")).encode()
+    goes_on = stream.goes_on(event, event.index(b"[") + 1)
+    assert goes_on is (second[: len(first)] == first)
+    assert (stream.ids, stream.contradiction) == (second if goes_on else first, "")
 
 
-@pytest.mark.parametrize("text", [b"1, 2", b'"1"', b"[1", b"null", b"1,2,null", b"1.5", b"-1"])
-def test_what_does_not_stand_there_as_plain_ids_is_not_taken(text: bytes) -> None:
+@pytest.mark.parametrize("known", [[], [1, 2]], ids=str)
+@pytest.mark.parametrize(
+    "text", ["1, 2]", '"1"]', "[1]]", "null]", "1,2,null]", "1.5]", "-1]", "1,2,]", "1,2", "1,,2]"]
+)
+def test_what_does_not_stand_there_as_plain_ids_is_not_taken_in(known: list[int], text: str) -> None:
     stream = StreamedIds()
-    stream.seen_text(b"1,2")
-    assert not stream.seen_text(text)
-    assert (stream.ids, stream.contradiction) == ([1, 2], "")
+    stream.seen({"output_ids": known})
+    assert not stream.goes_on(text.encode(), 0)
+    assert (stream.ids, stream.contradiction) == (known, "")
