@@ -72,7 +72,7 @@ class Worker:
         return seconds
 
     def cost(self, job: Job, few: int, extra: Mapping[str, Any]) -> float:
-        """CPU seconds a request: the difference of a small load and a large one, so that what comes once is left out."""
+        """CPU seconds a request: the difference of a small load and a large one, without what comes once."""
         small, large = ({**dataclasses.asdict(job), **extra, "requests": count} for count in (few, job.requests + few))
         return (-self.cpu_seconds(small) + self.cpu_seconds(large)) / job.requests
 
