@@ -12,10 +12,10 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.setup
 
 .DEFAULT_GOAL = help
-.PHONY: help setup soak test test-fast lint prometheus dashboards picture bench clean
+.PHONY: help setup soak test test-fast lint prometheus dashboards picture scenarios peers bench client-cost clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## put the controller into .venv
 	@echo "$(BIN)/lastpage is ready"
@@ -55,6 +55,18 @@ picture: $(STAMP) prometheus ## draw docs/pool-pressure.png: three real runs, as
 bench: $(STAMP) ## what the probe costs: decode steps a second with it and without
 	@$(BIN)/lastpage engine ensure $(RELEASE)
 	$(BIN)/python -m benchmarks.probe_cost $(ARGS)
+
+client-cost: $(STAMP) ## what the load generator costs: its CPU time a request, against SGLang's bench_serving
+	@$(BIN)/lastpage engine ensure $(RELEASE)
+	$(BIN)/python -m benchmarks.client_cost $(ARGS)
+
+scenarios: $(STAMP) ## write docs/scenarios.md: every scenario on two pools, 60 s each (half an hour)
+	@$(BIN)/lastpage engine ensure $(RELEASE)
+	$(BIN)/python -m benchmarks.scenarios $(ARGS)
+
+peers: $(STAMP) ## write docs/peers.md: critical steps of scenarios and of SGLang's bench_serving (ten minutes)
+	@$(BIN)/lastpage engine ensure $(RELEASE)
+	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 clean: ## delete .venv and caches; installed engines stay (`lastpage engine remove` deletes one)
 	rm -rf $(VENV) *.egg-info build .mypy_cache .pytest_cache .ruff_cache .hypothesis

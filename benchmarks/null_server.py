@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import functools
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httptools
@@ -142,13 +144,25 @@ class _Connection(asyncio.Protocol):
         )
 
 
-async def serve(step_seconds: float) -> None:
-    """Listen on a free port of 127.0.0.1, print it, and serve until cancelled."""
+@contextlib.asynccontextmanager
+async def null_server(step_seconds: float) -> AsyncIterator[int]:
+    """A null server for as long as the block lasts; its port on 127.0.0.1."""
     streams = _Streams(step_seconds)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Connection(streams), "127.0.0.1", 0, backlog=4096)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await streams.step_for_ever()
+    stepping = asyncio.create_task(streams.step_for_ever())
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        stepping.cancel()
+        server.close()
+
+
+async def serve(step_seconds: float) -> None:
+    """Print the port, and serve until cancelled."""
+    async with null_server(step_seconds) as port:
+        print(port, flush=True)
+        await asyncio.Event().wait()
 
 
 def main() -> None:

@@ -48,6 +48,17 @@ WITHOUT_IGNORE_EOS = "--disable-ignore-eos"
 _MOST_SECONDS = 900.0
 _DEFAULT_LAUNCH = "SGLang's defaults"
 
+_HEADING = "# Compared with SGLang's own load generator"
+_WHAT = (
+    "How many of 1,000 decode steps are *critical*: they take the very last page, with a row behind the last one that "
+    "needs a page. The words are in the [README](../README.md)."
+)
+_BENCH_SERVING = "bench_serving sends 100 requests, 32 of them at once, of about 300 tokens with answers of about 400:"
+_LAUNCHES = (
+    "By default it asks with `ignore_eos`; such requests SGLang admits by a rule that does not over-commit. It is "
+    "shown with SGLang's default scheduling, and with the very launch that `tight` uses, where only the load differs."
+)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -87,25 +98,12 @@ def page(rows: Sequence[Row], engine: str, machine: str, date: str) -> str:
         for row in rows
     ]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    command = " ".join(("python -m sglang.bench_serving", *BENCH_SERVING))
-    return (
-        "\n\n".join(
-            [
-                "# Compared with SGLang's own load generator",
-                "How many of 1,000 decode steps are *critical*: they take the very last page, with a row behind the last "
-                "one that needs a page. The words are in the [README](../README.md).",
-                f"Made by `make peers` on SGLang {engine}, a plain CPU (rehearsal), {POOL.pages} pages of "
-                f"{POOL.page_size}, {machine}, {date}. The same flight recorder counts for all of them.",
-                table,
-                "bench_serving sends 100 requests, 32 of them at once, of about 300 tokens with answers of about 400:",
-                f"    {command}",
-                "By default it asks with `ignore_eos`; such requests SGLang admits by a rule that does not over-commit. It "
-                "is shown with SGLang's default scheduling, and with the very launch that `tight` uses: in which the load "
-                "makes the difference, as the launch is the same.",
-            ]
-        )
-        + "\n"
+    made = (
+        f"Made by `make peers` on SGLang {engine}, a plain CPU (rehearsal), {POOL.pages} pages of {POOL.page_size}, "
+        f"{machine}, {date}. The same flight recorder counts for all of them."
     )
+    command = " ".join(("    python -m sglang.bench_serving", *BENCH_SERVING))
+    return "\n\n".join([_HEADING, _WHAT, made, table, _BENCH_SERVING, command, _LAUNCHES]) + "\n"
 
 
 def launch_text(needs: EngineNeeds) -> str:

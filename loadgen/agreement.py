@@ -12,8 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_FIRST = re.compile(rb"(?:[0-9]+(?:,[0-9]+)*)?\]")
-_MORE = re.compile(rb"(?:,[0-9]+)*\]")
+_FIRST = re.compile(rb"(?:[0-9]+(?:,[0-9]+)*)?")
+_MORE = re.compile(rb"(?:,[0-9]+)*")
+_NO_IDS = b"?"
 
 
 class StreamedIds:
@@ -26,12 +27,14 @@ class StreamedIds:
 
     Attributes:
         incremental: likewise.
+        count: how many there are so far.
         contradiction: how an event contradicts those before it; empty while none does.
     """
 
     def __init__(self, incremental: bool = False) -> None:
         self.incremental = incremental
         self.contradiction = ""
+        self.count = 0
         self._text = b""
 
     @property
@@ -49,11 +52,13 @@ class StreamedIds:
         known = self._text
         if self.incremental:
             self._text = b",".join(filter(None, (known, text)))
+            self.count += len(ids)
             return
         goes_on = text.startswith(known) and (not known or text[len(known) : len(known) + 1] in (b"", b","))
         if not goes_on and not self.contradiction:
-            self.contradiction = f"the stream's token ids do not begin with the {len(self.ids)} that it had told before"
+            self.contradiction = f"the stream's token ids do not begin with the {self.count} that it had told before"
         self._text = text
+        self.count = len(ids)
 
     def goes_on(self, event: bytes, place: int) -> bool:
         """Take in an event by its bytes, where that is enough.
@@ -69,10 +74,16 @@ class StreamedIds:
         known = self._text
         if self.incremental or not event.startswith(known, place):
             return False
-        end = (_MORE if known else _FIRST).match(event, place + len(known))
-        if end is None:
+        begin = place + len(known)
+        end = event.find(b"]", begin)
+        more = event[begin:end] if end >= 0 else _NO_IDS
+        if known and more[:1] == b"," and more[1:].isdigit():
+            self.count += 1  # as nearly always
+        elif (_MORE if known else _FIRST).fullmatch(more):
+            self.count += more.count(b",") + (not known and more != b"")
+        else:
             return False
-        self._text = event[place : end.end() - 1]
+        self._text = event[place:end]
         return True
 
 

@@ -10,7 +10,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import anyio
@@ -192,8 +192,7 @@ class _Connection(asyncio.BufferedProtocol):
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.reusable = False

@@ -1,13 +1,12 @@
 """A streamed answer of SGLang's `/generate`, as server-sent events. Each event says all that came so far.
 
-So only the last event is read whole. In those before it the token count and the ids are looked for in the bytes:
+So only the last event is read whole. Of those before it the ids are compared, as bytes, with those of the event before:
 reading a thousand events of up to a thousand tokens each would cost more than all else that the client does.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,8 +18,6 @@ _END_MARK = b"[DONE]"
 _BEGIN, _END = b"data: {", b"}\n\n"
 # In JSON a quote inside a text is escaped, so that these are found in keys alone.
 _IDS_KEY = b'"output_ids":['
-_COUNT_KEY = b'"completion_tokens":'
-_COUNT = re.compile(_COUNT_KEY + rb" ?([0-9]+)[,}]")
 _ERROR_KEY = b'"error"'
 
 
@@ -98,23 +95,22 @@ class StreamReader:
             ValueError: an event is not JSON.
         """
         # Nearly every part is one event, and nearly every event goes on from the one before.
-        if not self._rest and part.startswith(_BEGIN) and part.endswith(_END) and part.find(b"\n") == len(part) - 2:
-            count = self._count_in(part)
-            if count is not None:
-                self._latest = part
-                return self._counted(count)
+        if not self._rest and self._goes_on(part):
+            self._latest = part
+            return self._counted(self.ids.count)
         lines = (self._rest + part).split(b"\n")
         self._rest = lines.pop()
         return any(self._event(line[len(_FIELD) :].strip()) for line in lines if line.startswith(_FIELD))
 
-    def _count_in(self, part: bytes) -> int | None:
-        """The count of tokens in an event, its ids taken in as well; None when it has to be read whole."""
-        place = part.rfind(_COUNT_KEY)
+    def _goes_on(self, part: bytes) -> bool:
+        """Whether a part is one event of a stream that goes on. If not it has to be read whole."""
+        if not part.startswith(_BEGIN) or not part.endswith(_END) or part.find(b"\n") != len(part) - 2:
+            return False
         ids = part.find(_IDS_KEY)
-        if place < 0 or ids < 0 or _ERROR_KEY in part or self.ended:
-            return None
-        found = _COUNT.match(part, place)
-        return int(found[1]) if found and self.ids.goes_on(part, ids + len(_IDS_KEY)) else None
+        if ids < 0 or self.ended or not self.ids.goes_on(part, ids + len(_IDS_KEY)):
+            return False
+        # An error is a key beside the ids: among them there is nothing but digits.
+        return part.find(_ERROR_KEY, part.find(b"]", ids)) < 0 and part.find(_ERROR_KEY, 0, ids) < 0
 
     def _event(self, data: bytes) -> bool:
         if self.ended:

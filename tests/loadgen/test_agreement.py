@@ -84,6 +84,7 @@ def test_ids_that_go_on_as_they_stood_are_taken_in_by_their_bytes_and_no_others(
     goes_on = stream.goes_on(event, event.index(b"[") + 1)
     assert goes_on is (second[: len(first)] == first)
     assert (stream.ids, stream.contradiction) == (second if goes_on else first, "")
+    assert stream.count == len(stream.ids)
 
 
 @pytest.mark.parametrize("known", [[], [1, 2]], ids=str)
