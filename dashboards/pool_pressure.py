@@ -10,11 +10,14 @@ from dashboards.queries import growth, of_run, ours, rate, whole_quantile
 
 UID = "lastpage-pool-pressure"
 BY_RUN = "{{run_id}}"
+HIT = 'state="hit"'
+REACHABLE = 'state=~"hit|missing"'
 
 
 def build() -> Dashboard:
     board = frame(UID, "Pool pressure", "How close to exhaustion the KV page pool is driven, step by step.")
     _edge(board)
+    _coverage(board)
     _pool(board)
     _needs(board)
     return board
@@ -98,6 +101,36 @@ def _edge(board: Dashboard) -> None:
                     kind,
                 )
                 for kind in ("critical", "tight", "clamped", "crossing")
+            ],
+            unit="percentunit",
+            largest=1,
+        )
+    )
+
+
+def _coverage(board: Dashboard) -> None:
+    board.with_row(Row("Coverage of the edge"))
+    board.with_panel(
+        lines(
+            "Coverage",
+            "Of the shapes of a tight step that can exist on this pool, how many the run has been through: need, batch "
+            "size, rows behind, what fills the pool and what came just before.",
+            [(of_run(ours("lastpage_coverage_ratio")), BY_RUN)],
+            unit="percentunit",
+            steps=((None, "orange"), (0.9, "green")),
+            largest=1,
+        )
+    )
+    board.with_panel(
+        lines(
+            "Coverage by what came just before",
+            "The same share for steps right after another decode step, a prefill, an eviction and a retraction.",
+            [
+                (
+                    f"sum by (after) ({of_run(ours('lastpage_coverage_cells', HIT))}) / "
+                    f"sum by (after) ({of_run(ours('lastpage_coverage_cells', REACHABLE))})",
+                    "{{after}}",
+                )
             ],
             unit="percentunit",
             largest=1,

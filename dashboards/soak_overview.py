@@ -138,6 +138,7 @@ def _engines(board: Dashboard) -> None:
             "By engine, release and allocator.",
             [(f"sum by ({BY_ENGINE}) ({of_run(rate('lastpage_critical_steps_total'))})", ENGINE_LEGEND)],
             unit="ops",
+            width=8,
         )
     )
     board.with_panel(
@@ -146,6 +147,18 @@ def _engines(board: Dashboard) -> None:
             "By engine, release and allocator.",
             [(f"sum by ({BY_ENGINE}) ({of_run(rate('lastpage_decode_steps_total'))})", ENGINE_LEGEND)],
             unit="ops",
+            width=8,
+        )
+    )
+    board.with_panel(
+        lines(
+            "Coverage of the edge",
+            "Of the shapes of a tight step that can exist on the pool, how many the run has been through.",
+            [(f"max by ({BY_ENGINE}) ({of_run(ours('lastpage_coverage_ratio'))})", ENGINE_LEGEND)],
+            unit="percentunit",
+            steps=((None, "orange"), (0.9, "green")),
+            width=8,
+            largest=1,
         )
     )
 

@@ -15,6 +15,7 @@ from prometheus_client.core import (
 from prometheus_client.utils import floatToGoString
 
 from loadgen.histogram import Counts
+from service.runs.coverage import EdgeCoverage
 from service.runs.model import Progress, Run
 
 
@@ -69,3 +70,22 @@ def run_progress(progress: Progress) -> Iterator[Metric]:
         yield GaugeMetricFamily("lastpage_pool_free_pages", "Free pages at the last decode step.", value=free)
         occupancy = 1 - free / pages if pages else 0.0
         yield GaugeMetricFamily("lastpage_pool_occupancy_ratio", "Pages in use, of all pages.", value=occupancy)
+    if progress.measures.coverage is not None:
+        yield from run_coverage(progress.measures.coverage)
+
+
+def run_coverage(coverage: EdgeCoverage) -> Iterator[Metric]:
+    """How much of the edge the run has been through."""
+    yield GaugeMetricFamily(
+        "lastpage_coverage_ratio", "Tight cells that were hit, of those that can exist on the pool.", coverage.share
+    )
+    cells = GaugeMetricFamily(
+        "lastpage_coverage_cells",
+        "Tight cells that can exist, by what comes just before and whether they were hit; cells not foreseen.",
+        labels=["after", "state"],
+    )
+    for after, share in coverage.after.items():
+        cells.add_metric([after, "hit"], share.hit)
+        cells.add_metric([after, "missing"], share.reachable - share.hit)
+    cells.add_metric(["", "unforeseen"], coverage.unforeseen)
+    yield cells

@@ -9,9 +9,13 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadgen.coverage import After, Cell, Coverage
 from loadgen.findings import FindingKind
 from loadgen.histogram import Counts, Histogram
+from loadgen.pages import Pool
+from loadgen.scenarios import ServerTraits
 from service.metrics import ControllerMetrics
+from service.runs.coverage import EdgeCoverage, edge_coverage
 from service.runs.events import EventType, RunEvent
 from service.runs.model import Crash, Measures, Progress, Run, RunStatus, Verdict
 from service.runs.recording import PAGES, SURPLUS_PAGES
@@ -41,7 +45,7 @@ class Feed:
         self.tell(EventType.STATUS, status=status)
 
     def progress(self, steps: int, histograms: dict[str, Counts] | None = None, **requests: int) -> None:
-        measures = Measures(decode_steps=steps, critical_steps=steps // 2, requests=requests)
+        measures = Measures(decode_steps=steps, critical_steps=steps // 2, requests=requests, coverage=self.coverage())
         progress = Progress(
             status=RunStatus.RUNNING,
             elapsed_seconds=1,
@@ -52,6 +56,14 @@ class Feed:
             histograms=histograms or {},
         )
         self.tell(EventType.PROGRESS, progress, measures=measures)
+
+    @staticmethod
+    def coverage() -> EdgeCoverage:
+        server = ServerTraits(Pool(128, 4), overlap=False)
+        coverage = Coverage(server)
+        hit = [cell for cell in coverage.reachable_tight if cell.after is After.PREFILL]
+        coverage.add(dict.fromkeys([*hit, Cell.parse("tight 1 1 0 running_rows decode")], 1))
+        return edge_coverage(coverage, server, cells=False)
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(name, labels)
@@ -222,3 +234,18 @@ def test_every_series_has_a_help_text() -> None:
     for family in feed.metrics.collect():
         assert family.documentation.endswith("."), family.name
         assert family.name.startswith("lastpage_")
+
+
+def test_coverage_is_told_by_what_came_before_while_its_run_goes_on() -> None:
+    feed = Feed()
+    told = feed.coverage()
+    feed.status(RunStatus.LAUNCHING)
+    assert feed.value("lastpage_coverage_ratio") is None
+    feed.progress(1)
+    assert feed.value("lastpage_coverage_ratio") == told.share > 0
+    prefill, decode = told.after["prefill"], told.after["decode"]
+    assert feed.value("lastpage_coverage_cells", after="prefill", state="hit") == prefill.hit == prefill.reachable
+    assert feed.value("lastpage_coverage_cells", after="decode", state="missing") == decode.reachable
+    assert feed.value("lastpage_coverage_cells", after="", state="unforeseen") == 1
+    feed.tell(EventType.FINISHED, verdict=Verdict.PASS)
+    assert feed.value("lastpage_coverage_ratio") is None
