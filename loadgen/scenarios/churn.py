@@ -11,10 +11,11 @@ So a step in which `n` rows cross with `f` pages free puts back `k` rows, and is
 is just what is missing. Rows of one page that do not cross give back one each: `f + k == n`. Rows of one page that
 cross give back one and need one less: `f + k == n - k`. The load is made of such rows for the most part:
 
-- *short* ones of one page, which cross soon after they are admitted and end soon after that. Being the newest, they
-  are put back first. Some come in groups of equal length, which cross together, so that several pages are needed;
+- *short* requests of one page, which cross soon after they are admitted and end soon after that. Being the newest, they
+  are put back first. Many come in groups of equal length, which cross together, so that several pages are needed;
 - *long* ones, which live over several page boundaries. They fill the pool slowly, are put back with several pages (such
-  steps are not tight), and come back with prompts of odd lengths.
+  steps are not tight), and come back with prompts of odd lengths;
+- *large* ones, with prompts of up to most of the pool. Beside them few rows run, so batches of every size retract.
 
 There is always progress, as the row with the most new tokens is never put back. After a retraction SGLang raises the
 new token ratio, by which it charges tokens to come, and on other loads admits little for a long time. Here that does
@@ -34,21 +35,23 @@ from .admission import longest_answer, over_committing
 from .base import EngineNeeds, Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
 
 MIN_PAGE_SIZE = 8
-MIN_POOL_PAGES = 5
+MIN_POOL_PAGES = 6
 _PREFILL_TOKENS = 8192
+_LARGEST_PROMPT_TOKENS = 4096
 _PORTIONS = 32
 _SMALLEST_PORTION = 4
 _FEWEST_WAITING = 16
 _MOST_WAITING = 1024
-_GROUPS = (1, 1, 2, 4)
+_GROUPS = (1, 1, 1, 2, 4, 8, 12)
 
 
 class ChurnOptions(NoOptions):
     """Options of `churn`. As many requests are kept open as four for each page of the pool, from 16 to 1024."""
 
     open_requests: int | None = Field(default=None, ge=8, le=10_000, description="Requests kept open at any time.")
-    long_share: float = Field(default=0.05, ge=0, le=1, description="Share of long requests.")
+    long_share: float = Field(default=0.05, ge=0, le=1, description="Share of groups that are long.")
     boundaries: int = Field(default=3, ge=2, le=64, description="Page boundaries that a long request crosses, at most.")
+    large_share: float = Field(default=0.05, ge=0, le=1, description="Share of large requests among groups.")
 
 
 class Churn(Scenario[ChurnOptions]):
@@ -81,7 +84,7 @@ class Churn(Scenario[ChurnOptions]):
 
     @classmethod
     def longest_request(cls, pool: Pool, options: ChurnOptions) -> int:
-        return (options.boundaries + 1) * pool.page_size
+        return max(options.boundaries + 1, _largest_prompt_pages(pool) + 2) * pool.page_size
 
     def next_wave(self, seen: Observation) -> Wave:
         # A call counts as open until the last of its requests is answered, so each holds few.
@@ -91,19 +94,30 @@ class Churn(Scenario[ChurnOptions]):
 
 
 def shapes(pool: Pool, options: ChurnOptions, seed: int) -> Iterator[Shape]:
-    """The requests in the order in which they are sent; they depend on nothing else.
-
-    Each crosses first within an eighth of a page's decode steps, and ends within a thirty-second of them after its
-    last boundary.
-    """
+    """The requests in the order in which they are sent; they depend on nothing else."""
     chance = random.Random(seed)
-    page = pool.page_size
-    soon, little = page // 8, max(1, page // 32)
     while True:
-        group = chance.choice(_GROUPS)
-        first = chance.randint(1, soon)
-        boundaries = chance.randint(2, options.boundaries) if chance.random() < options.long_share else 1
-        last = first + (boundaries - 1) * page
-        shape = Shape(prompt_tokens=page + 1 - first, max_new_tokens=last + 1 + chance.randint(0, little))
-        assert shape.max_new_tokens <= longest_answer(shape.prompt_tokens, pool)
-        yield from [shape] * group
+        if chance.random() < options.large_share:
+            group = [_large(pool, chance)]
+        else:
+            boundaries = chance.randint(2, options.boundaries) if chance.random() < options.long_share else 1
+            group = [_crossing(boundaries, pool.page_size, chance)] * chance.choice(_GROUPS)
+        assert all(shape.max_new_tokens <= longest_answer(shape.prompt_tokens, pool) for shape in group)
+        yield from group
+
+
+def _crossing(boundaries: int, page: int, chance: random.Random) -> Shape:
+    """A request whose prompt nearly fills a page, and which ends soon after it has crossed so many boundaries."""
+    first = chance.randint(1, page // 8)
+    last = first + (boundaries - 1) * page
+    return Shape(prompt_tokens=page + 1 - first, max_new_tokens=last + 1 + chance.randint(0, max(1, page // 32)))
+
+
+def _large(pool: Pool, chance: random.Random) -> Shape:
+    page = pool.page_size
+    prompt = chance.randint(page + 1, _largest_prompt_pages(pool) * page)
+    return Shape(prompt, chance.randint(max(2, page // 16), page + page // 2))
+
+
+def _largest_prompt_pages(pool: Pool) -> int:
+    return max(2, min(pool.pages - 4, _LARGEST_PROMPT_TOKENS // pool.page_size))
