@@ -116,6 +116,13 @@ def test_flags_and_file_make_one_spec_and_flags_win(executor: FakeExecutor, tmp_
     }
 
 
+def test_a_run_that_does_not_cover_what_was_asked_for_is_inconclusive(executor: FakeExecutor, tmp_path: Path) -> None:
+    result = run("soak", "--until-coverage", "90%", "--out", str(tmp_path))
+    assert result.exit_code == 3
+    assert "coverage.share was not measured, expected >= 0.9" in result.output
+    assert report(tmp_path)["load"]["until_coverage"] == 0.9
+
+
 def test_the_last_of_two_thresholds_on_critical_steps_does_not_hide_the_first(
     executor: FakeExecutor, tmp_path: Path
 ) -> None:
@@ -128,6 +135,10 @@ def test_the_last_of_two_thresholds_on_critical_steps_does_not_hide_the_first(
     [
         (["--page-size", "1"], "--page-size"),
         (["--allocator", "magic"], "installed"),
+        (
+            ["--until-coverage", "all"],
+            "load.until_coverage = 'all': not a share; allowed: a number above 0 and up to 1",
+        ),
         (["--duration", "soon"], "load.duration = 'soon': not a duration"),
         (["--threshold", "crashes < many"], "is no threshold"),
         (["--threshold", "critical_steps >= 0"], "lower bound above 0"),

@@ -16,7 +16,7 @@ from service.runs.events import EventType, RunEvent
 from service.runs.model import Crash, Progress, Run, RunStatus
 from service.runs.spec import RunSpec
 from tests.fake_executor import AT_THE_EDGE, CRASH, ENGINE
-from tests.test_metrics import NOW
+from tests.test_metrics import NOW, Feed
 
 pytestmark = pytest.mark.anyio
 
@@ -108,3 +108,14 @@ def test_a_panel_before_any_progress_tells_the_status() -> None:
     stream = io.StringIO()
     Console(file=stream, width=100).print(panel(RUN.model_copy(update={"status": RunStatus.LAUNCHING}), None))
     assert "launching the engine" in stream.getvalue()
+
+
+def test_coverage_is_shown_while_the_run_goes_on() -> None:
+    assert "coverage" not in progress_line(PROGRESS)
+    coverage = Feed.coverage()
+    progress = PROGRESS.model_copy(update={"measures": AT_THE_EDGE.model_copy(update={"coverage": coverage})})
+    assert f"coverage {coverage.share:.1%}" in progress_line(progress)
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(panel(RUN, progress))
+    assert f"{coverage.hit} of {coverage.reachable} tight cells" in shown.getvalue()
+    assert "1 more, thought unreachable" in shown.getvalue()
