@@ -172,7 +172,7 @@ class Mixed(Scenario[MixedOptions]):
             if release is self._planner.release:
                 continue
             foreseen = self._planner.foresee(volley.shapes, release)
-            if foreseen is not None and _same(self._seen, foreseen):
+            if _same(self._seen, foreseen):
                 self._planner.release = release
                 return
 
@@ -182,7 +182,8 @@ def _same(seen: Sequence[ObservedStep], foreseen: Sequence[ModelStep]) -> bool:
 
 
 def _told(step: ObservedStep) -> tuple[int, ...]:
-    return (step.batch_size, step.need, step.free, step.trailing, step.extends, step.retracted)
+    # Not how many prefills: the first step counts those too in which what was retracted before got its last token.
+    return (step.batch_size, step.need, step.free, step.trailing, step.extends > 0, step.retracted)
 
 
 def _chunked_prefill_size(pool: Pool) -> int:

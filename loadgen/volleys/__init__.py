@@ -10,6 +10,6 @@ from __future__ import annotations
 
 from .aimed import Aim, aimed
 from .drawn import DRAWN
-from .forecast import forecast
+from .forecast import Forecast
 
-__all__ = ["DRAWN", "Aim", "aimed", "forecast"]
+__all__ = ["DRAWN", "Aim", "Forecast", "aimed"]

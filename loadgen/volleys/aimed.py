@@ -30,6 +30,8 @@ from ..pages import Pool, Shape
 _EARLY_CROSSINGS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 """How many rows cross earlier, by attempt: each eats a page that admission left over."""
 
+_SIMPLE_ATTEMPTS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Aim:
@@ -82,6 +84,7 @@ def _together(pool: Pool, overlap: bool, aim: Aim, attempt: int, rng: random.Ran
     shapes = [_row(pool, held[row], crossing.get(row), at) for row in range(rows)]
     if in_flight:
         shapes.insert(rng.choice((0, rows)), _row(pool, in_flight, None, at - 1))
+    _add_openers(shapes, attempt, rng)
     return shapes
 
 
@@ -90,10 +93,10 @@ def _in_two_turns(
 ) -> list[Shape] | None:
     """Some rows begin to decode, those that cross among them; the rows behind them, and victims, join later."""
     elders = aim.batch_size - aim.trailing
-    openers = 1 if attempt < 4 else rng.randint(1, 4)
+    openers = 1 if attempt < _SIMPLE_ATTEMPTS else rng.choice((1, 1, 1, 2, 2, 3, 4))
     # The last opener ends with decode step `openers + 1`; with overlap that opens admission a step later.
     joined = openers + (3 if overlap else 2)
-    at = joined if victims == 0 else (joined + rng.randint(0, 1) if attempt < 8 else rng.randint(3, 9))
+    at = joined if victims == 0 else joined + rng.randint(0, 1 if attempt < 8 else 3)
     most_early = min(aim.batch_size - aim.need, pool.pages - aim.need - aim.batch_size)
     early = _early_crossings(most_early, attempt, rng)
     # Each victim holds one page, which comes back.
@@ -108,18 +111,29 @@ def _in_two_turns(
     first = [_row(pool, held[row], crossing.get(row), at) for row in range(elders)]
     short = [_row(pool, 1, None, 2 + turn) for turn in range(openers - 1)]
     first = first + short if rng.random() < 0.7 else short + first
-    # It leaves one page, too little for anybody who waits.
+    # It leaves one page, too little for anybody who waits; or it is the last that a pass admits, and closes admission.
+    if attempt >= _SIMPLE_ATTEMPTS and rng.random() < 0.3:
+        filling = rng.randint(1, filling)
     first.append(_row(pool, filling, None, 1))
     early_younger = early - early_elders
-    second = [_row(pool, 1, rng.randint(1, 3) if row < early_younger else None, at) for row in range(aim.trailing)]
+    # The first of them join when the longest opener, which ends with step 1, has gone.
+    last_step = at - (2 if overlap else 1)
+    second = [
+        _row(pool, 1, rng.randint(1, 3) if row < early_younger else None, last_step) for row in range(aim.trailing)
+    ]
     rng.shuffle(second)
     for _ in range(victims):
         # Longer than the prompts of the other rows, and no longer in its answer than it must be to be there.
         answer = at - openers if attempt < 8 else rng.randint(max(2, at - openers - 1), at + 1)
         second.insert(rng.randint(0, len(second)), Shape(2, answer))
-    for _ in range(rng.randint(0, 3) if attempt >= 4 else 0):
-        second.insert(rng.randint(0, len(second)), Shape(1, rng.choice((1, 1, 2))))
+    _add_openers(second, attempt, rng)
     return first + second
+
+
+def _add_openers(shapes: list[Shape], attempt: int, rng: random.Random) -> None:
+    if attempt >= _SIMPLE_ATTEMPTS:
+        for _ in range(rng.randint(0, 3)):
+            shapes.insert(rng.randint(0, len(shapes)), Shape(1, rng.choice((1, 1, 2, 3))))
 
 
 def _early_crossings(most: int, attempt: int, rng: random.Random) -> int:

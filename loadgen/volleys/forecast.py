@@ -2,35 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..pages import Pool, Shape
-from ..scheduler_model import ModelStep, NotServable, Release, Scheduler
+from ..scheduler_model import ModelStep, NotServable, Release, Request, Scheduler
 
 _LONGEST = 10_000
 
 
-def forecast(
-    pool: Pool,
-    shapes: Iterable[Shape],
-    *,
-    overlap: bool,
-    chunked_prefill_size: int,
-    release: Release = Release.V0_5_23,
-) -> Sequence[ModelStep] | None:
-    """The decode steps of an idle server that gets these requests in one POST, until it is idle again.
+@dataclass(frozen=True)
+class Forecast:
+    """An idle server, as the model of the scheduler knows it.
 
-    Returns:
-        None when SGLang would refuse one of them, or cut its answer, or when it takes too long.
+    Attributes:
+        chunked_prefill_size: SGLang's argument of that name, tokens.
+        release: the release of SGLang that the model follows.
     """
-    scheduler = Scheduler(pool, overlap=overlap, release=release, chunked_prefill_size=chunked_prefill_size)
+
+    pool: Pool
+    overlap: bool
+    chunked_prefill_size: int
+    release: Release = Release.V0_5_23
+
+    def steps(self, shapes: Sequence[Shape]) -> Sequence[ModelStep]:
+        """The decode steps when it gets these requests in one POST, until it is idle again.
+
+        Returns:
+            Nothing when SGLang would refuse one of them, or cut its answer, or when it takes too long.
+        """
+        scheduler = self._scheduler()
+        if _submitted(scheduler, shapes) is None:
+            return ()
+        for _ in range(_LONGEST):
+            if scheduler.idle:
+                return scheduler.steps
+            scheduler.iterate()
+        return ()
+
+    def cut(self, shapes: Sequence[Shape], steps: int) -> tuple[Shape, ...]:
+        """The same requests with answers that end, as far as can be, with decode step number `steps`.
+
+        Requests that would not have been admitted by then are left out. What was retracted by then keeps the tokens
+        without which it would not have been there.
+        """
+        scheduler = self._scheduler()
+        requests = _submitted(scheduler, shapes)
+        if requests is None:
+            return tuple(shapes)
+        while len(scheduler.steps) < steps and not scheduler.idle:
+            scheduler.iterate()
+        return tuple(cut for request in requests if (cut := self._cut(request)) is not None)
+
+    def _cut(self, request: Request) -> Shape | None:
+        prompt, answer = request.shape.prompt_tokens, request.shape.max_new_tokens
+        if request.finished:
+            return request.shape
+        if request.tokens:
+            return Shape(prompt, min(answer, request.tokens - prompt + 1))
+        if request.retracted:
+            # With overlap scheduling it has a token under way whose result is not seen.
+            return Shape(prompt, min(answer, request.output + (2 if self.overlap else 1)))
+        return None
+
+    def _scheduler(self) -> Scheduler:
+        return Scheduler(
+            self.pool,
+            overlap=self.overlap,
+            release=self.release,
+            chunked_prefill_size=self.chunked_prefill_size,
+        )
+
+
+def _submitted(scheduler: Scheduler, shapes: Sequence[Shape]) -> list[Request] | None:
     try:
-        for shape in shapes:
-            scheduler.submit(shape)
+        return [scheduler.submit(shape) for shape in shapes]
     except NotServable:
         return None
-    for _ in range(_LONGEST):
-        if scheduler.idle:
-            return scheduler.steps
-        scheduler.iterate()
-    return None

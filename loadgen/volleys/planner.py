@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..coverage import Cell, cell_of
+from ..coverage import After, Cell, cell_of
 from ..coverage.cells import need_bucket_end, power_bucket_end
 from ..pages import Pool, Shape
 from ..scheduler_model import ModelStep, Release
 from .aimed import Aim, aimed
 from .drawn import DRAWN
-from .forecast import forecast
+from .forecast import Forecast
 
 JOINT = "joint"
 RETRACTION = "retraction"
@@ -64,8 +64,7 @@ class Planner:
         self.found: dict[Cell, Volley] = {}
         self.failed: Counter[Cell] = Counter()
         self._overlap = overlap
-        self._chunked_prefill_size = chunked_prefill_size
-        self._release = Release.V0_5_23
+        self._forecast = Forecast(pool, overlap, chunked_prefill_size)
         self._seed = seed
         self._random = random.Random(f"{seed} order")
         order = sorted(cells)
@@ -75,11 +74,11 @@ class Planner:
 
     @property
     def release(self) -> Release:
-        return self._release
+        return self._forecast.release
 
     @release.setter
     def release(self, release: Release) -> None:
-        self._release = release
+        self._forecast = replace(self._forecast, release=release)
         self.found.clear()
         self.failed.clear()
         self._tried.clear()
@@ -118,20 +117,14 @@ class Planner:
         best: Volley | None = None
         for _ in range(_DRAWS):
             shapes = DRAWN[kind](self.pool, self._random)
-            steps = self._forecast(shapes)
+            steps = self._forecast.steps(shapes)
             if steps and (best is None or _tight_share(steps) > _tight_share(best.foreseen)):
                 best = Volley(kind, tuple(shapes), steps)
         return best
 
-    def foresee(self, shapes: Sequence[Shape], release: Release) -> Sequence[ModelStep] | None:
+    def foresee(self, shapes: Sequence[Shape], release: Release) -> Sequence[ModelStep]:
         """The decode steps of a volley on another release."""
-        return forecast(
-            self.pool,
-            shapes,
-            overlap=self._overlap,
-            chunked_prefill_size=self._chunked_prefill_size,
-            release=release,
-        )
+        return replace(self._forecast, release=release).steps(shapes)
 
     def _candidate(self, cell: Cell) -> Volley | None:
         attempt = self._tried[cell]
@@ -139,14 +132,20 @@ class Planner:
         rng = random.Random(f"{self._seed} {cell} {attempt}")
         aim = _numbers(cell, self.pool, attempt, rng)
         shapes = None if aim is None else aimed(self.pool, self._overlap, aim, attempt, rng)
-        steps = self._forecast(shapes) if shapes else None
-        if not shapes or not steps or all(cell_of(step) != cell for step in steps):
+        if not shapes:
             return None
-        kind = RETRACTION if cell.after == "retraction" else JOINT
+        steps = self._forecast.steps(shapes)
+        hit = next((step.step for step in steps if cell_of(step) == cell), None)
+        if hit is None:
+            return None
+        if hit < len(steps):
+            # What comes after it is wanted by nobody.
+            cut = self._forecast.cut(shapes, hit)
+            steps_of_cut = self._forecast.steps(cut)
+            if len(steps_of_cut) < len(steps) and any(cell_of(step) == cell for step in steps_of_cut):
+                shapes, steps = cut, steps_of_cut
+        kind = RETRACTION if cell.after is After.RETRACTION else JOINT
         return Volley(kind, tuple(shapes), steps, cell)
-
-    def _forecast(self, shapes: Sequence[Shape]) -> Sequence[ModelStep] | None:
-        return self.foresee(shapes, self._release)
 
 
 def _numbers(cell: Cell, pool: Pool, attempt: int, rng: random.Random) -> Aim | None:

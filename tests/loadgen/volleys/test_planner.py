@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadgen.coverage import Cell, Coverage, Filler, cell_of
-from loadgen.pages import Pool
+from loadgen.pages import Pool, Shape
 from loadgen.scenarios.base import ServerTraits
 from loadgen.scheduler_model import Release
 from loadgen.volleys.drawn import DRAWN
-from loadgen.volleys.forecast import forecast
+from loadgen.volleys.forecast import Forecast
 from loadgen.volleys.planner import JOINT, Planner
 
 CHUNK = 8192
@@ -91,8 +91,8 @@ def test_a_volley_for_another_release_is_found_on_the_model_of_that_release() ->
     hit = plan_all(plan, cells, candidates=20, share=0.75)
     assert len(hit) >= 0.75 * len(cells)
     for volley in plan.found.values():
-        foreseen = forecast(plan.pool, volley.shapes, overlap=True, chunked_prefill_size=CHUNK, release=Release.V0_5_18)
-        assert list(foreseen or ()) == list(volley.foreseen)
+        foreseen = Forecast(plan.pool, True, CHUNK, Release.V0_5_18).steps(volley.shapes)
+        assert list(foreseen) == list(volley.foreseen)
 
 
 def test_nothing_is_aimed_at_when_nothing_is_wanted() -> None:
@@ -112,6 +112,33 @@ def test_what_is_aimed_at_is_among_the_steps_that_are_foreseen(
         if volley is not None:
             assert volley.cell in {cell_of(step) for step in volley.foreseen}
             assert plan.found[volley.cell] is volley
+
+
+SHAPES = st.lists(st.builds(Shape, st.integers(1, 300), st.integers(1, 60)), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SHAPES, st.booleans(), st.data())
+def test_answers_that_are_cut_change_nothing_up_to_the_step_at_which_they_are_cut(
+    shapes: list[Shape], overlap: bool, data: st.DataObject
+) -> None:
+    forecast = Forecast(Pool(16, 24), overlap, CHUNK)
+    steps = forecast.steps(shapes)
+    if not steps:
+        return
+    last = data.draw(st.integers(1, len(steps)))
+    cut = forecast.cut(shapes, last)
+    again = forecast.steps(cut)
+    assert len(cut) <= len(shapes)
+    assert list(again[:last]) == list(steps[:last]) or any(step.retracted for step in steps[:last])
+    if not any(step.retracted for step in steps[:last]):
+        assert len(again) == last
+
+
+def test_requests_that_sglang_would_refuse_make_no_steps() -> None:
+    forecast = Forecast(Pool(16, 8), True, CHUNK)
+    assert forecast.steps([Shape(1, 2), Shape(128, 2)]) == ()
+    assert forecast.cut([Shape(128, 2)], 1) == (Shape(128, 2),)
 
 
 @pytest.mark.parametrize("overlap", [True, False])
