@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
+from ..scheduler_model import NotServable, check_servable
 from .case import Case
 from .moves import MOVES, Move
 
@@ -36,7 +37,8 @@ def search(
 ) -> Generator[Proposal, bool, Case | None]:
     """Propose cases, each of which is answered by whether it crashes, until none that is shorter is left to try.
 
-    What is proposed is shorter than what has crashed so far, and no case is proposed twice.
+    What is proposed is shorter than what has crashed so far, and no case is proposed twice; nor one with a request that
+    SGLang would refuse, unless the original has one.
 
     Args:
         likely: shorter cases to try before the original, such as one found on a model. When one crashes, the original
@@ -48,6 +50,7 @@ def search(
     Returns:
         the shortest case that has crashed; None when nothing has.
     """
+    allowed = _servable if _servable(original) else _anything
     tried = set()
     best: Case | None = None
     for case in likely:
@@ -65,23 +68,27 @@ def search(
         improved = False
         for name, move_of in MOVES.items():
             failed = 0
-            candidates = _candidates(best, move_of, foresee)
+            candidates = _candidates(best, move_of, allowed, foresee)
             while (candidate := next(candidates, None)) is not None and (patience is None or failed < patience):
                 if candidate in tried:
                     continue
                 tried.add(candidate)
                 if (yield Proposal(candidate, name)):
                     best, improved, failed = candidate, True, 0
-                    candidates = _candidates(best, move_of, foresee)
+                    candidates = _candidates(best, move_of, allowed, foresee)
                 else:
                     failed += 1
     return best
 
 
-def _candidates(case: Case, move: Move, foresee: Callable[[Case], bool] | None) -> Iterator[Case]:
+def _candidates(
+    case: Case, move: Move, allowed: Callable[[Case], bool], foresee: Callable[[Case], bool] | None
+) -> Iterator[Case]:
     """The shorter ones of a move's cases, the likely ones first."""
     size = case.size
-    shorter = (candidate for candidate in move(case) if candidate.waves and candidate.size < size)
+    shorter = (
+        candidate for candidate in move(case) if candidate.waves and candidate.size < size and allowed(candidate)
+    )
     if foresee is None:
         yield from shorter
         return
@@ -93,3 +100,17 @@ def _candidates(case: Case, move: Move, foresee: Callable[[Case], bool] | None) 
             others.append(candidate)
     yield from others
     yield from shorter
+
+
+def _servable(case: Case) -> bool:
+    """Whether SGLang takes every request: one that it never admits is a hang, and costs an engine to find out."""
+    try:
+        for request in case.requests:
+            check_servable(request.shape, case.pool)
+    except NotServable:
+        return False
+    return True
+
+
+def _anything(_case: Case) -> bool:
+    return True

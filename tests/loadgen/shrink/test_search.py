@@ -127,6 +127,15 @@ def test_what_is_foreseen_is_tried_first_and_the_rest_all_the_same() -> None:
     assert wrong == best
 
 
+def test_no_request_that_the_server_would_refuse_is_tried_unless_the_original_has_one() -> None:
+    requests = tuple(PlannedRequest(Shape(30, 9), number=number) for number in range(1, 5))
+    for more, spared in ((), True), ((PlannedRequest(Shape(127, 2), number=9),), False):
+        case = Case(POOL, (CaseWave((*requests, *more)),))
+        _, proposals = shrink(case, lambda candidate, case=case: candidate == case)  # type: ignore[misc]
+        longest = max(request.shape.prompt_tokens for proposal in proposals[1:] for request in proposal.case.requests)
+        assert (longest <= 112) is spared
+
+
 @pytest.mark.parametrize("patience", [1, 5])
 def test_a_patience_bounds_the_trials_that_fail_one_after_another(patience: int) -> None:
     requests = tuple(PlannedRequest(Shape(90, 50), number=number) for number in range(1, 13))
