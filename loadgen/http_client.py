@@ -154,6 +154,8 @@ class _Connection(asyncio.BufferedProtocol):
 
     async def exchange(self, request: bytes, on_part: PartReader | None, silence_seconds: float) -> HttpAnswer:
         assert self._transport is not None, "a connection is made before it is used"
+        if self._transport.is_closing():
+            raise ConnectionLost("the server closed the connection")
         self.reusable = False
         self._exchange = _Exchange(self._loop.create_future(), on_part)
         self._heard_at = self._loop.time()
@@ -234,5 +236,6 @@ class _Connection(asyncio.BufferedProtocol):
             self.drop()
 
     def on_message_complete(self) -> None:
-        self.reusable = self._parser.should_keep_alive()
+        dropped = self._transport is None or self._transport.is_closing()
+        self.reusable = self._parser.should_keep_alive() and not dropped
         self._succeed()

@@ -183,6 +183,16 @@ async def test_what_is_no_complete_answer_is_lost(sent: bytes) -> None:
             await client.post("/", b"")
 
 
+async def test_a_server_that_closes_at_once_is_not_waited_for() -> None:
+    closed = await asyncio.start_server(lambda _, writer: writer.transport.abort(), "127.0.0.1", 0)
+    client = HttpClient("http://127.0.0.1:{1}".format(*closed.sockets[0].getsockname()), silence_seconds=60.0)
+    with anyio.fail_after(5):
+        for _ in range(20):
+            with pytest.raises(ConnectionLost):
+                await client.post("/", b"")
+    closed.close()
+
+
 @pytest.mark.parametrize("url", ["https://127.0.0.1:1", "127.0.0.1:1", "http://", "http://127.0.0.1:1/path"])
 def test_an_address_of_another_form_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="http://HOST:PORT"):
