@@ -13,7 +13,7 @@ from service.engine.command import LOG_FILE
 from service.report.hints import hints, restarts_text
 from service.runs.coverage import EdgeCoverage
 from service.runs.folder import REPRO_FILE, files_of_a_run
-from service.runs.model import CANCELLED_OUTCOME, Crash, Finding, Measures, Run, Verdict, Witnesses
+from service.runs.model import CANCELLED_OUTCOME, Crash, Finding, Measures, Run, Verdict, WitnessMeasures
 
 _FAILURES_SHOWN = 3
 _LOG_LINES_SHOWN = 12
@@ -149,7 +149,7 @@ def _rows(measures: Measures) -> Iterator[tuple[str, str, str]]:
         yield "witnesses", f"{measures.witnesses.answered:,}", _witnesses(measures.witnesses)
 
 
-def _witnesses(witnesses: Witnesses) -> str:
+def _witnesses(witnesses: WitnessMeasures) -> str:
     if witnesses.off is not None:
         return f"off: {witnesses.off}"
     parts = [f"{witnesses.compared:,} compared with what they are without pressure"]

@@ -14,11 +14,10 @@ from loadgen.http_client import HttpError
 from loadgen.planned import PromptMaker
 from loadgen.scenarios import ServerTraits
 from loadgen.scrutiny import Scrutiny
-from loadgen.witness import Witnesses as WitnessCourt
-from loadgen.witness import batches
+from loadgen.witness import Witnesses, batches
 from service.engine.model_facts import ModelFacts
 from service.runs.findings import Ledger, counts
-from service.runs.model import EngineInfo, Finding, Measures, Witnesses
+from service.runs.model import EngineInfo, Finding, Measures, WitnessMeasures
 from service.runs.recording import Recording
 from service.runs.spec import RunSpec
 
@@ -58,7 +57,7 @@ class Inspection:
         self._client = client
         self._prompts = prompts
         self._calibration = Calibration(off="" if spec.load.witness_share else "the spec asks for none")
-        self._witnesses: WitnessCourt | None = None
+        self._witnesses: Witnesses | None = None
         self.scrutiny = Scrutiny(prompts)
         self._news: list[Finding] = []
         self._ledger = Ledger(
@@ -99,7 +98,7 @@ class Inspection:
             return Work(totals.decode_steps, totals.extends, totals.retracted)
 
         if not self._calibration.off:
-            self._witnesses = WitnessCourt(
+            self._witnesses = Witnesses(
                 self._prompts,
                 self._seed,
                 self._spec.load.witness_share,
@@ -122,7 +121,7 @@ class Inspection:
             except (HttpError, ValueError):
                 return  # told as not compared
 
-    async def _compare(self, witnesses: WitnessCourt) -> None:
+    async def _compare(self, witnesses: Witnesses) -> None:
         pool = self._server.pool
         questions = [*witnesses.questions()]
         for batch in batches(questions, pool.pages // 2, pool.page_size, _MOST_TOGETHER):
@@ -145,11 +144,11 @@ class Inspection:
         """Measures, with what was found."""
         return measures.model_copy(update={**counts(self.findings), "witnesses": self._told()})
 
-    def _told(self) -> Witnesses:
+    def _told(self) -> WitnessMeasures:
         share, calibration, witnesses = self._spec.load.witness_share, self._calibration, self._witnesses
         if witnesses is None:
-            return Witnesses(share=share, off=calibration.off or "the load never began")
-        return Witnesses(
+            return WitnessMeasures(share=share, off=calibration.off or "the load never began")
+        return WitnessMeasures(
             share=share,
             noise=calibration.noise,
             margin=calibration.margin,

@@ -71,7 +71,7 @@ class Latencies(Shape):
     e2e_ms: Percentiles = Field(description="From sending a request to its end.")
 
 
-class Witnesses(Shape):
+class WitnessMeasures(Shape):
     """Requests under load whose answers are held against what they are without pressure."""
 
     share: float = Field(description="Of all requests, as the spec asks for.")
@@ -116,7 +116,7 @@ class Measures(Shape):
     crashes: int = Field(default=0, description="Crashes of the engine.")
     findings: int = Field(default=0, description="What was found wrong beside crashes, without what the spec waives.")
     waived_findings: int = Field(default=0, description="What was found wrong, and is waived by the spec.")
-    witnesses: Witnesses | None = Field(default=None, description="Requests whose answers were checked.")
+    witnesses: WitnessMeasures | None = Field(default=None, description="Requests whose answers were checked.")
     seconds_under_load: float = Field(default=0.0, description="Seconds from the first request to the last.")
     ready_to_first_critical_seconds: float | None = Field(
         default=None, description="From the engine's readiness to its first critical step, by the recorder's clock."
