@@ -7,11 +7,13 @@ from datetime import datetime, timezone
 
 import anyio
 
+from loadgen.findings import FindingKind
 from service.engine.crash_signatures import CrashKind
 from service.plugin.settings import Allocator, Profile
 from service.runs.executor import RunObserver
 from service.runs.faults import Fault
-from service.runs.model import Crash, EngineInfo, Measures, Progress, Run, RunResult, RunStatus
+from service.runs.findings import counts
+from service.runs.model import Crash, EngineInfo, Finding, Measures, Progress, Run, RunResult, RunStatus
 from service.runs.spec import RunSpec
 
 ENGINE = EngineInfo(
@@ -42,6 +44,22 @@ CRASH = Crash(
     noticed_after_seconds=0.1,
     evidence={"log": "engine.log", "flight": "flight.bin"},
 )
+FINDING = Finding(
+    kind=FindingKind.WRONG_OUTPUT,
+    cause="two witnesses of one prompt disagree",
+    detail="two witnesses of one prompt differ at token 3",
+    at=datetime(2026, 11, 30, tzinfo=timezone.utc),
+    last_at=datetime(2026, 11, 30, 0, 1, tzinfo=timezone.utc),
+    elapsed_seconds=1.5,
+    prompt_tokens=125,
+    max_new_tokens=9,
+    shortest_prompt_tokens=60,
+    longest_prompt_tokens=125,
+    count=2,
+)
+WAIVED = FINDING.model_copy(
+    update={"kind": FindingKind.STARVED, "waived": "known of this release", "link": "https://example.org/1", "count": 5}
+)
 
 
 class FakeExecutor:
@@ -63,6 +81,7 @@ class FakeExecutor:
         starts: bool = True,
         progress_events: int = 2,
         engine: EngineInfo = ENGINE,
+        findings: tuple[Finding, ...] = (),
     ) -> None:
         """
         Args:
@@ -76,7 +95,8 @@ class FakeExecutor:
         self.running_at_once = 0
         self.release = anyio.Event()
         self.holding = anyio.Event()
-        self._measures = measures
+        self._measures = measures.model_copy(update=counts(findings))
+        self._findings = findings
         self._crash = crash
         self._hold_at = hold_at
         self._deaf = deaf
@@ -110,6 +130,8 @@ class FakeExecutor:
             raise self._fails()
         for count in range(1, self._progress_events + 1):
             await observer.progress(self._progress(count))
+        for finding in self._findings:
+            await observer.finding(finding)
         if self._crash is not None:
             await observer.crash(self._crash)
             return self._result(RunStatus.FINISHED, (self._crash,))
@@ -139,7 +161,12 @@ class FakeExecutor:
     def _result(self, status: RunStatus, crashes: tuple[Crash, ...] = ()) -> RunResult:
         ready_at = datetime.now(timezone.utc)
         return RunResult(
-            status=status, engine=self._engine, ready_at=ready_at, measures=self._measures, crashes=crashes
+            status=status,
+            engine=self._engine,
+            ready_at=ready_at,
+            measures=self._measures,
+            crashes=crashes,
+            findings=self._findings,
         )
 
 

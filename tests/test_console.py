@@ -13,9 +13,9 @@ from rich.console import Console
 from service.console import panel, progress_line, watch
 from service.report.table import describe
 from service.runs.events import EventType, RunEvent
-from service.runs.model import Crash, Progress, Run, RunStatus
+from service.runs.model import Crash, Finding, Progress, Run, RunStatus
 from service.runs.spec import RunSpec
-from tests.fake_executor import AT_THE_EDGE, CRASH, ENGINE
+from tests.fake_executor import AT_THE_EDGE, CRASH, ENGINE, FINDING, WAIVED
 from tests.test_metrics import NOW, Feed
 
 pytestmark = pytest.mark.anyio
@@ -32,11 +32,12 @@ PROGRESS = Progress(
 
 
 async def events() -> AsyncIterator[RunEvent]:
-    told: list[tuple[EventType, Run, Progress | Crash | None]] = [
+    told: list[tuple[EventType, Run, Progress | Crash | Finding | None]] = [
         (EventType.STATUS, RUN.model_copy(update={"status": RunStatus.LAUNCHING, "engine": None}), None),
         (EventType.STATUS, RUN, None),
         (EventType.STATUS, RUN, None),
         *((EventType.PROGRESS, RUN, PROGRESS) for _ in range(20)),
+        (EventType.FINDING, RUN.model_copy(update={"findings": (FINDING,)}), FINDING),
         (EventType.CRASH, RUN.model_copy(update={"crashes": (CRASH,)}), CRASH),
         (EventType.FINISHED, RUN.model_copy(update={"status": RunStatus.FINISHED}), None),
     ]
@@ -53,7 +54,8 @@ async def test_without_a_terminal_there_are_plain_lines_and_not_too_many() -> No
     assert lines[0].startswith("launching the engine: tight on the default engine")
     assert lines[1].startswith("under load: tight on fake (SGLang 0.5.23, rehearsal)")
     assert lines[2] == progress_line(PROGRESS)
-    assert lines[3].startswith("crash    oob_index")
+    assert lines[3].startswith("finding  wrong_output at 00:00:00 UTC: two witnesses of one prompt disagree")
+    assert lines[4].startswith("crash    oob_index")
     assert CRASH.reason not in stream.getvalue(), "the whole of it comes once, with the result"
 
 
@@ -86,6 +88,22 @@ def test_a_line_tells_pool_steps_crashes_and_time_left() -> None:
     line = progress_line(PROGRESS)
     for part in ("12s under load, 48s left", "pool 31/32 pages used, 1 free", "critical 900 (90.0%)", "crashes 0"):
         assert part in line
+
+
+def test_a_panel_tells_findings_and_why_some_are_waived() -> None:
+    stream = io.StringIO()
+    measures = AT_THE_EDGE.model_copy(update={"findings": 2, "waived_findings": 5})
+    run = RUN.model_copy(update={"findings": (FINDING, WAIVED)})
+    Console(file=stream, width=120).print(panel(run, PROGRESS.model_copy(update={"measures": measures})))
+    for part in (
+        "2, 5 waived",
+        "finding  wrong_output at 00:00:00 UTC: two witnesses of one prompt disagree",
+        "2 times, with prompts of 60 to 125 tokens; the first:",
+        "differ at token 3",
+        "finding  starved (waived) at",
+        "waived: known of this release (https://example.org/1)",
+    ):
+        assert part in stream.getvalue()
 
 
 def test_markup_in_names_is_shown_as_it_is() -> None:

@@ -17,10 +17,10 @@ from loadgen.scenarios import ServerTraits
 from service.metrics import ControllerMetrics
 from service.runs.coverage import EdgeCoverage, edge_coverage
 from service.runs.events import EventType, RunEvent
-from service.runs.model import Crash, Measures, Progress, Run, RunStatus, Verdict
+from service.runs.model import Crash, Finding, Measures, Progress, Run, RunStatus, Verdict
 from service.runs.recording import PAGES, SURPLUS_PAGES
 from service.runs.spec import RunSpec
-from tests.fake_executor import CRASH, ENGINE
+from tests.fake_executor import CRASH, ENGINE, FINDING, WAIVED
 
 NOW = datetime(2026, 11, 30, tzinfo=timezone.utc)
 
@@ -37,7 +37,7 @@ class Feed:
         self.run = Run(id=run_id, spec=RunSpec(), folder=Path("/nowhere"), created_at=NOW, engine=ENGINE)
         return self.run
 
-    def tell(self, type: EventType, detail: Progress | Crash | None = None, **changes: object) -> None:
+    def tell(self, type: EventType, detail: Progress | Crash | Finding | None = None, **changes: object) -> None:
         self.run = self.run.model_copy(update=changes)
         self.metrics.observe(RunEvent(1, type, NOW, self.run, detail))
 
@@ -225,6 +225,23 @@ def test_findings_are_counted_by_kind() -> None:
     feed = Feed()
     feed.metrics.found(FindingKind.STARVED)
     assert feed.value("lastpage_findings_total", kind="starved") == 1
+
+
+def test_findings_of_runs_are_counted_once_and_those_that_are_waived_apart() -> None:
+    feed = Feed()
+    feed.status(RunStatus.LAUNCHING)
+    first = FINDING.model_copy(update={"count": 1})
+    feed.tell(EventType.FINDING, first, findings=(first,))
+    feed.tell(EventType.PROGRESS, None, findings=(FINDING,))
+    feed.tell(EventType.FINDING, WAIVED, findings=(FINDING, WAIVED))
+    feed.tell(EventType.FINISHED, verdict=Verdict.FAIL)
+    assert feed.value("lastpage_findings_total", kind="wrong_output") == FINDING.count == 2
+    assert feed.value("lastpage_findings_total", kind="starved") == 0
+    assert feed.value("lastpage_waived_findings_total", kind="starved") == WAIVED.count == 5
+    feed.new_run("second")
+    feed.status(RunStatus.LAUNCHING)
+    feed.tell(EventType.FINDING, first, findings=(first,))
+    assert feed.value("lastpage_findings_total", kind="wrong_output") == 3
 
 
 def test_every_series_has_a_help_text() -> None:

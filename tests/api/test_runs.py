@@ -12,7 +12,7 @@ import pytest
 from service.runs.faults import Fault
 from service.runs.model import RunStatus
 from tests.api.conftest import Serve
-from tests.fake_executor import CRASH, FakeExecutor
+from tests.fake_executor import CRASH, FINDING, WAIVED, FakeExecutor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
 
@@ -178,3 +178,24 @@ async def test_events_are_replayed_from_the_start_or_after_the_last_one_seen(ser
             assert (await client.get(path, headers={b"Last-Event-ID": nonsense.encode()})).status_code == 200
         last = await client.get(path, headers={"Last-Event-ID": str(all_events[-1][0])})
         assert (last.status_code, last.text) == (204, "")
+
+
+async def test_a_finding_fails_the_run_and_one_that_is_waived_does_not(serve: Serve) -> None:
+    for findings, verdict in [((FINDING,), "fail"), ((WAIVED,), "pass"), ((WAIVED, FINDING), "fail")]:
+        async with serve(FakeExecutor(findings=findings)) as client:
+            run_id = await create(client)
+            run = await ended(client, run_id)
+            told = [
+                data
+                for _, type, data in events((await client.get(f"/v1/runs/{run_id}/events")).text)
+                if type == "finding"
+            ]
+            report = (await client.get(f"/v1/runs/{run_id}/report")).json()
+        assert run["verdict"] == verdict, run["reasons"]
+        for shown in (told, run["findings"], report["findings"]):
+            assert [(one["kind"], one["count"], one["waived"]) for one in shown] == [
+                (finding.kind.value, finding.count, finding.waived) for finding in findings
+            ]
+        if verdict == "fail":
+            assert "findings is 2, expected == 0" in run["reasons"]
+        assert report["measures"]["waived_findings"] == (5 if WAIVED in findings else 0)
