@@ -15,16 +15,16 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 
 def test_a_tight_run_ends_when_it_has_covered_enough_and_tells_its_cells(tmp_path: Path) -> None:
-    # `tight` knows one shape of step: its cells are those right after a prefill, and right after a decode step.
+    # `tight` knows one shape of step, so its cells are few: one of 224 is more than this.
     ended = soak(
-        *(tmp_path / "run", "--engine", "0.5.23", "--until-coverage", "0.5%", "--min-critical", "1"),
+        *(tmp_path / "run", "--engine", "0.5.23", "--until-coverage", "0.4%", "--min-critical", "1"),
         *("--duration", "120s", "--seed", "11"),
     )
     measures = ended.report["measures"]
     assert (ended.exit_code, ended.report["verdict"]) == (0, "pass"), ended.output
     assert measures["seconds_under_load"] < 60
     told = EdgeCoverage.model_validate(measures["coverage"])
-    assert told.share >= 0.005
+    assert told.share >= 0.004
     assert told.unforeseen == 0, told.unforeseen_cells
     assert sum(told.tight.values()) == measures["tight_steps"]
     assert (ended.folder / "coverage.svg").stat().st_size > 0
