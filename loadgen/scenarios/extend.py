@@ -20,7 +20,8 @@ call. In the others, where holders are of any size, the probe is sent when the r
 
 Every so often a round is a prompt that has the pool for itself, up to the last token that SGLang ever prefills, and
 every so often one that it takes in and never serves (see `admission`): to see that nothing worse comes of it than
-waiting. Its client hangs up after a while; until then it keeps everybody behind it waiting.
+waiting. Its client hangs up after a while; until then it keeps everybody behind it waiting. On a pool of more than
+`longest_prompt_tokens` no prompt has the pool for itself: on a plain CPU its prefill would take minutes.
 
 No prefill takes *exactly* the free pages, and none can: a request of `L` tokens with `f` pages free is admitted only if
 `L + page_size < f * page_size`, so its `ceil(L / page_size)` pages are fewer than `f`; and between the chunks of a
@@ -37,7 +38,7 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from ..pages import Pool, Shape, crossing_once
+from ..pages import Pool, Shape, crossing_once, pages_for
 from ..planned import PlannedRequest
 from .admission import longest_accepted_prompt, longest_admitted_prompt, longest_answered_prompt, over_committing
 from .base import EngineNeeds, Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
@@ -60,6 +61,9 @@ class ExtendOptions(NoOptions):
 
     prefill_pages: int | None = Field(
         default=None, ge=1, le=8192, description="Pages of one prefill chunk; absent: an eighth of the pool."
+    )
+    longest_prompt_tokens: int = Field(
+        default=4096, ge=1, description="Longest prompt that is prefilled; a pool of more is filled by several."
     )
     beyond: bool = Field(default=True, description="Also send prompts that SGLang takes in and never serves.")
     hang_up_seconds: float = Field(
@@ -102,7 +106,9 @@ class Extend(Scenario[ExtendOptions]):
 
     @classmethod
     def longest_request(cls, pool: Pool, options: ExtendOptions) -> int:
-        return (longest_accepted_prompt(pool) if options.beyond else longest_admitted_prompt(pool)) + 1
+        if options.beyond or pool.tokens <= options.longest_prompt_tokens:
+            return longest_accepted_prompt(pool) + 1
+        return (_longest_pages(pool, options) + 1) * pool.page_size
 
     def next_wave(self, seen: Observation) -> Wave:
         if self._then and (not seen.open_requests or any(step.batch_size == self._holders for step in seen.steps)):
@@ -123,7 +129,7 @@ def rounds(pool: Pool, options: ExtendOptions, seed: int) -> Iterator[tuple[Requ
         number += 1
         if options.beyond and number % _NEVER_SERVED_EVERY == _FIRST_NEVER_SERVED:
             yield _never_served(pool, options, chance)
-        elif number % _ALONE_EVERY == 0:
+        elif number % _ALONE_EVERY == 0 and pool.tokens <= options.longest_prompt_tokens:
             yield (PlannedRequest(_alone(pool, chance)),), ()
         else:
             yield _side_by_side(pool, options, chance)
@@ -146,9 +152,8 @@ def _alone(pool: Pool, chance: random.Random) -> Shape:
 
 
 def _side_by_side(pool: Pool, options: ExtendOptions, chance: random.Random) -> tuple[Requests, Requests]:
-    page, chunk = pool.page_size, _prefill_pages(pool, options)
-    count = chance.randint(1, min(_MOST_HOLDERS, pool.pages // 4, page // 4))
-    sizes = range(count, pool.pages - 1)
+    page, chunk, longest = pool.page_size, _prefill_pages(pool, options), _longest_pages(pool, options)
+    sizes = range(max(1, pool.pages - 1 - longest), pool.pages - 1)
     # Holders that end with the end of a prefill, or fit into one.
     in_step = [pages for pages in sizes if pages % chunk == 0 or pages <= chunk]
     at_once = bool(in_step) and chance.random() < 0.5
@@ -156,7 +161,9 @@ def _side_by_side(pool: Pool, options: ExtendOptions, chance: random.Random) -> 
         held_pages, lead = chance.choice(in_step), 0
     else:
         held_pages, lead = chance.choice(sizes[-_FEW_PAGES:] if chance.random() < 0.5 else sizes), _lead(pool)
-    held = _parts(held_pages, count, chance)
+    fewest = pages_for(held_pages, longest)
+    count = chance.randint(fewest, max(fewest, min(_MOST_HOLDERS, _most_holders(pool), held_pages)))
+    held = _parts(held_pages, count, longest, chance)
     holders = [crossing_once(pages, lead + number, page) for number, pages in enumerate(held, start=1)]
     # The n-th comes when the n-th holder has ended, and crosses after all of them.
     successors = [crossing_once(pages, count, page) for pages in held]
@@ -166,6 +173,16 @@ def _side_by_side(pool: Pool, options: ExtendOptions, chance: random.Random) -> 
     probe = Shape(prompt, 1 + min(lead + count, probe_pages * page - prompt))
     first, then = tuple(map(PlannedRequest, holders)), tuple(map(PlannedRequest, [probe, *successors]))
     return ((*first, *then), ()) if at_once else (first, then)
+
+
+def _longest_pages(pool: Pool, options: ExtendOptions) -> int:
+    """Pages of the longest prompt beside others; more than was asked for if otherwise too few fit side by side."""
+    return max(options.longest_prompt_tokens // pool.page_size, pages_for(pool.pages, _most_holders(pool)))
+
+
+def _most_holders(pool: Pool) -> int:
+    """As many as have steps of their own in which to cross, after the lead and within a page."""
+    return pool.page_size // 4
 
 
 def _prefill_pages(pool: Pool, options: ExtendOptions) -> int:
@@ -183,7 +200,10 @@ def _near_ends(lowest: int, highest: int, chance: random.Random) -> int:
     return chance.choice([*nearest, chance.randint(lowest, highest)])
 
 
-def _parts(total: int, count: int, chance: random.Random) -> list[int]:
-    """Whole numbers from 1 on, drawn at random, that sum up to `total`."""
-    cuts = sorted(chance.sample(range(1, total), count - 1))
-    return [end - start for start, end in zip([0, *cuts], [*cuts, total], strict=True)]
+def _parts(total: int, count: int, most: int, chance: random.Random) -> list[int]:
+    """So many whole numbers from 1 to `most`, drawn at random, that sum up to `total`."""
+    parts = []
+    for left in reversed(range(count)):
+        parts.append(chance.randint(max(1, total - left * most), min(most, total - left)))
+        total -= parts[-1]
+    return parts

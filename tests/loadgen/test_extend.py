@@ -25,7 +25,12 @@ from .modelled_load import ModelledLoad
 
 POOL = Pool(128, 32)
 POOLS = st.builds(Pool, st.integers(MIN_PAGE_SIZE, 200), st.integers(MIN_POOL_PAGES, 300))
-OPTIONS = st.builds(ExtendOptions, prefill_pages=st.none() | st.integers(1, 40), beyond=st.booleans())
+OPTIONS = st.builds(
+    ExtendOptions,
+    prefill_pages=st.none() | st.integers(1, 40),
+    beyond=st.booleans(),
+    longest_prompt_tokens=st.integers(1, 9000),
+)
 
 
 class WatchedPool(PagePool):
@@ -113,6 +118,14 @@ def test_prompts_beyond_the_end_are_few_and_can_be_left_out() -> None:
 
     assert len(beyond(ExtendOptions())) == 10
     assert beyond(ExtendOptions(beyond=False)) == []
+
+
+def test_on_a_large_pool_no_longer_prompt_is_prefilled_than_asked_for() -> None:
+    options = ExtendOptions(longest_prompt_tokens=2048, beyond=False)
+    large = islice(rounds(Pool(128, 256), options, 1), 500)
+    sent = [request.shape.prompt_tokens for first, then in large for request in first + then]
+    assert 1920 < max(sent) <= 2048
+    assert Extend.longest_request(Pool(128, 256), options) <= 2048 + 128
 
 
 def test_a_seed_gives_the_same_requests_whatever_is_seen_of_the_server() -> None:
