@@ -51,6 +51,7 @@ _FEW_PAGES = 4
 _ALONE_EVERY = 8
 _NEVER_SERVED_EVERY = 64
 _FIRST_NEVER_SERVED = 4
+_SERVED_MEANWHILE_TOKENS = 8
 
 
 Requests = tuple[PlannedRequest, ...]
@@ -139,7 +140,9 @@ def _never_served(pool: Pool, options: ExtendOptions, chance: random.Random) -> 
     """A prompt that is taken in and never admitted, somebody who is served meanwhile, and one that waits behind it."""
     prompt = _near_ends(longest_admitted_prompt(pool) + 1, longest_accepted_prompt(pool), chance)
     never = PlannedRequest(Shape(prompt, 1), hang_up_seconds=options.hang_up_seconds)
-    return (PlannedRequest(Shape(1, pool.page_size)),), (never, PlannedRequest(Shape(1, 2)))
+    # Soon over, so that it is seen that the server then stands idle, and does not only serve somebody else first.
+    served = PlannedRequest(Shape(1, _SERVED_MEANWHILE_TOKENS))
+    return (served,), (never, PlannedRequest(Shape(1, 2)))
 
 
 def _alone(pool: Pool, chance: random.Random) -> Shape:
