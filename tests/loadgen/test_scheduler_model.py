@@ -69,6 +69,29 @@ def test_model_makes_the_very_steps_that_a_real_server_made(path: Path) -> None:
     assert expected in [replay(recording, wait) for wait in range(6)]
 
 
+# Made from the plan.jsonl and flight.bin of runs of `mixed`: volleys, each sent when the server was idle, and the steps
+# that they made. Requests are run-length coded, steps are not.
+VOLLEYS = sorted((Path(__file__).parent / "recordings" / "volleys").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", VOLLEYS, ids=lambda path: path.stem)
+def test_model_tells_every_step_that_volleys_made_on_a_real_server(path: Path) -> None:
+    recording = json.loads(path.read_text())
+    scheduler = Scheduler(
+        Pool(recording["page_size"], recording["pool_pages"]),
+        overlap=recording["overlap"],
+        release=Release(recording["release"]),
+        chunked_prefill_size=recording["chunked_prefill_size"],
+    )
+    for volley in recording["volleys"]:
+        first = len(scheduler.steps)
+        for request in expanded(volley["requests"]):
+            scheduler.submit(Shape(*request))
+        while not scheduler.idle:
+            scheduler.iterate()
+        assert [list(fields(step)) for step in scheduler.steps[first:]] == volley["steps"]
+
+
 def test_a_step_of_the_model_tells_all_that_the_probe_tells_but_time_and_outcome() -> None:
     told = {field.name for field in dataclasses.fields(ModelStep)}
     recorded = {field.name for field in dataclasses.fields(DecodeStep)}
