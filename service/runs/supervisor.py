@@ -164,7 +164,8 @@ class _Attempt:
         await self._observer.progress(self._progress(RunStatus.DRAINING))
         if alarm is not None:
             self._crash = describe_crash(alarm, process, self._recording, ready.ready_ns, oom_kills() - kills_before)
-        self._keep_evidence(scenario)
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._keep_evidence, scenario)
         if self._crash is not None:
             await self._observer.crash(self._crash)
 
