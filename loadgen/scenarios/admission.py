@@ -9,7 +9,8 @@ each of these held to the token, for prompts of one token up to one more than th
   token at all, whatever was asked for;
 - more, up to `longest_accepted_prompt` tokens, is taken in and never admitted: prompt and one page more are not less
   than the whole pool (`PrefillAdder.add_one_req`). It stands at the head of the queue, and since admission is first
-  come, first served, nobody behind it is served either, until its client hangs up;
+  come, first served, nobody behind it is served either, until its client hangs up. SGLang's pull request 29249, which
+  is open, would have it refused;
 - more is refused with HTTP 400 (`validate_input_length`).
 """
 

@@ -20,7 +20,8 @@ call. In the others, where holders are of any size, the probe is sent when the r
 
 Every so often a round is a prompt that has the pool for itself, up to the last token that SGLang ever prefills, and
 every so often one that it takes in and never serves (see `admission`): to see that nothing worse comes of it than
-waiting. Its client hangs up after a while; until then it keeps everybody behind it waiting. On a pool of more than
+waiting. Its client hangs up after a while; until then it keeps everybody behind it waiting, which a run tells of as a
+finding, `starved`. On a pool of more than
 `longest_prompt_tokens` no prompt has the pool for itself: on a plain CPU its prefill would take minutes.
 
 No prefill takes *exactly* the free pages, and none can: a request of `L` tokens with `f` pages free is admitted only if
@@ -68,7 +69,7 @@ class ExtendOptions(NoOptions):
     )
     beyond: bool = Field(default=True, description="Also send prompts that SGLang takes in and never serves.")
     hang_up_seconds: float = Field(
-        default=2.0,
+        default=3.0,
         ge=0.5,
         le=60,
         description="Seconds after which the client of such a prompt hangs up; keep it well below engine.hang_seconds.",
