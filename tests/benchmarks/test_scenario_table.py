@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks import scenarios
 from benchmarks.scenario_table import Made, findings, page, row, section, table, union
 from benchmarks.scenarios import OPTIONS, finished_report, runnable, spec_of
 from loadgen.coverage import Coverage
 from loadgen.pages import Pool
 from loadgen.scenarios import SCENARIOS, ServerTraits
 from service.runs.coverage import edge_coverage
+from service.runs.spec import RunSpec
 
 MADE = Made("make scenarios", "2026-11-30", "2 cores, x86_64", "SGLang 0.5.23 on a plain CPU", 60.0, 1)
 SERVER = ServerTraits(Pool(128, 32))
@@ -22,6 +24,14 @@ SERVER = ServerTraits(Pool(128, 32))
 def report(**measures: Any) -> dict[str, Any]:
     counts = {"decode_steps": 2000, "tight_steps": 1500, "critical_steps": 1000, "retracted": 3, "evicted": 0}
     return {"status": "finished", "crashes": [], "measures": {**counts, "seconds_under_load": 60.0, **measures}}
+
+
+def keep(folder: Path, spec: RunSpec) -> dict[str, Any]:
+    """The report of a finished run, written into its folder."""
+    told = {"status": "finished", "spec": spec.model_dump(mode="json"), "measures": {}}
+    folder.mkdir(exist_ok=True)
+    (folder / "report.json").write_text(json.dumps(told))
+    return told
 
 
 def covering(first: int, last: int) -> dict[str, Any]:
@@ -87,8 +97,7 @@ def test_every_scenario_can_work_on_the_pools_that_are_shown(name: str, pages: i
 
 def test_a_finished_run_of_the_same_spec_is_not_made_again(tmp_path: Path) -> None:
     spec = spec_of("tight", 32, 20.0, "0.5.23")
-    told = {"status": "finished", "spec": spec.model_dump(mode="json"), "measures": {}}
-    (tmp_path / "report.json").write_text(json.dumps(told))
+    told = keep(tmp_path, spec)
     assert finished_report(tmp_path, spec) == told
     assert finished_report(tmp_path, spec_of("tight", 256, 20.0, "0.5.23")) is None
     assert finished_report(tmp_path, spec_of("tight", 32, 60.0, "0.5.23")) is None
@@ -99,3 +108,24 @@ def test_what_did_not_finish_is_made_again(tmp_path: Path, content: str) -> None
     (tmp_path / "report.json").write_text(content)
     assert finished_report(tmp_path, spec_of("tight", 32, 20.0, "0.5.23")) is None
     assert finished_report(tmp_path / "missing", spec_of("tight", 32, 20.0, "0.5.23")) is None
+
+
+def test_only_what_is_missing_is_run_and_what_has_finished_outlives_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+
+    async def run(spec: RunSpec, folder: Path) -> dict[str, Any]:
+        if len(ran) == 2:
+            raise scenarios.Interrupted
+        ran.append(folder.name)
+        return keep(folder, spec)
+
+    monkeypatch.setattr(scenarios, "run", run)
+    with pytest.raises(scenarios.Interrupted):
+        scenarios.run_all(["tight", "steady", "churn"], [32], 20.0, "0.5.23", tmp_path)
+    assert ran == ["tight-32-pages", "steady-32-pages"]
+    ran.clear()
+    reports = scenarios.run_all(["tight", "steady", "churn"], [32], 20.0, "0.5.23", tmp_path)
+    assert ran == ["churn-32-pages"]
+    assert list(reports[32]) == ["tight", "steady", "churn"]
