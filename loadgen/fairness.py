@@ -33,6 +33,8 @@ _STALL_SECONDS = 1.0
 _NOTICED_SECONDS = 8.0
 # A call of ours that comes so late tells that the machine stood still, not that the server did.
 _PAUSE_SECONDS = 0.5
+# There may be very many open calls.
+_CHECK_SECONDS = 0.25
 
 NEVER_ADMITTED = "never admitted: the server stood idle until it was given up"
 OVERTAKEN = "overtaken: requests that were sent later were served"
@@ -105,6 +107,7 @@ class Fairness:
         self._moved_at = 0.0
         self._prefilling = False
         self._looked_at: float | None = None
+        self._checked_at = 0.0
         self._suspects: list[_Suspect] = []
         self._first_of_late = 0
         self._found: list[Found] = []
@@ -145,7 +148,9 @@ class Fairness:
             self._moved_at = at
         self._looked_at = at
         self._follow(at, work)
-        self._find_overtaken(at)
+        if at - self._checked_at >= _CHECK_SECONDS:
+            self._checked_at = at
+            self._find_overtaken(at)
         head = self._head
         if head is None or head.given_up or not head.silent:
             return ()
