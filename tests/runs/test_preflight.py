@@ -181,3 +181,9 @@ def test_an_engine_with_an_npu_runs_as_ascend(home: Home, tmp_path: Path) -> Non
     EngineRegistry(home).add("npu", answering(tmp_path / "npu" / "python", npu=npu))
     prepared, _ = prepare(parse_spec({"engine": {"name": "npu"}}), home)
     assert prepared is not None and prepared.check.profile is Profile.ASCEND
+
+
+def test_a_request_has_to_starve_before_the_engine_hangs(home: Home) -> None:
+    fault = faults(home, engine={"hang_seconds": 8}, load={"starve_seconds": 8})["load.starve_seconds"]
+    assert fault.value == 8 and "less than engine.hang_seconds, 8" in fault.message
+    assert prepare(parse_spec({"load": {"starve_seconds": 12}}), home)[1] == []
