@@ -9,6 +9,7 @@ from .burst import Burst
 from .churn import Churn
 from .extend import Extend
 from .mixed import Mixed
+from .prefix import Prefix
 from .replay import Replay
 from .steady import Steady
 from .tight import Tight
@@ -17,6 +18,7 @@ from .waves import Waves
 _SCENARIOS: tuple[type[Scenario[Any]], ...] = (
     Tight,
     Mixed,
+    Prefix,
     Churn,
     Burst,
     Extend,

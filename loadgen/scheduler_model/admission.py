@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..pages import Pool, Shape, pages_for
 from .page_pool import PagePool
+
+if TYPE_CHECKING:
+    from .prefix_cache import PrefixCache
 
 MAX_PREFILL_TOKENS = 16384
 """server_args.py: the default of --max-prefill-tokens."""
@@ -87,9 +91,11 @@ class PrefillAdder:
         unfinished: the request admitted in this pass whose prompt it does not bring to its end.
     """
 
-    def __init__(self, pool: PagePool, chunked_prefill_size: int) -> None:
+    def __init__(self, pool: PagePool, chunked_prefill_size: int, cache: PrefixCache | None = None) -> None:
         self._page_size = pool.size.page_size
-        self._tokens = pool.free_pages * self._page_size
+        self._pool = pool
+        self._cache = cache
+        self._charged = 0
         self._input = MAX_PREFILL_TOKENS
         self._chunk = chunked_prefill_size
         self.admitted: list[tuple[Request, int]] = []
@@ -97,18 +103,26 @@ class PrefillAdder:
 
     def verdict(self) -> Verdict:
         """budget_state."""
-        if self._tokens <= 0:
+        if self._tokens() <= 0:
             return Verdict.NO_TOKEN
         return Verdict.OTHER if self._input <= 0 or self._chunk <= 0 else Verdict.CONTINUE
 
     def add(self, request: Request) -> Verdict:
         """add_one_req, _select_prefill_admission: prompt and one page more must be less than what is left."""
         tokens = request.to_prefill
-        if not tokens + self._page_size < self._tokens:
+        if self._cache is not None:
+            # Of a retracted request some may be in the tree still: it is locked, so that it cannot be counted twice.
+            tokens -= self._cache.match(request) * self._page_size
+            self._cache.lock(request)
+        if not tokens + self._page_size < self._tokens():
+            if self._cache is not None:
+                self._cache.unlock(request)
             return Verdict.NO_TOKEN
         if self._paged(tokens) > self._chunk:
             tokens = self._chunk // self._page_size * self._page_size
             if tokens <= 0:
+                if self._cache is not None:
+                    self._cache.unlock(request)
                 return Verdict.OTHER
             self.unfinished = request
         self._charge(request, tokens)
@@ -117,16 +131,21 @@ class PrefillAdder:
     def add_unfinished(self, request: Request) -> Request | None:
         """add_chunked_req: goes on with a prompt; returns the request when its end is still not reached."""
         left = request.to_prefill - request.tokens
-        limit = min(self._chunk, self._tokens) if self._tokens > 0 else self._chunk
+        limit = min(self._chunk, self._tokens()) if self._tokens() > 0 else self._chunk
         self._charge(request, min(left, limit))
         return request if left > limit else None
 
     def _charge(self, request: Request, tokens: int) -> None:
         """_update_prefill_budget, PrefillBudget.reserve: whole pages, and one page more for each request."""
         self.admitted.append((request, tokens))
-        self._tokens -= self._paged(tokens) + self._page_size
+        self._charged += self._paged(tokens) + self._page_size
         self._input -= self._paged(tokens)
         self._chunk -= self._paged(tokens)
+
+    def _tokens(self) -> int:
+        """PrefillBudget.remaining_total: tokens that are free or can be made so, and are not charged yet."""
+        pages = self._pool.free_pages + (self._cache.evictable_pages if self._cache is not None else 0)
+        return pages * self._page_size - self._charged
 
     def _paged(self, tokens: int) -> int:
         return pages_for(tokens, self._page_size) * self._page_size

@@ -1,12 +1,13 @@
 """SGLang's scheduler, one iteration of its event loop at a time (pure).
 
-It follows SGLang 0.5.23, files under `sglang/srt/managers`, launched with no radix cache, no early stop, and nothing
-reserved for tokens to come. 0.5.18 is modelled too; where it differs, `Release` is asked. Requests have lengths and no
-content.
+It follows SGLang 0.5.23, files under `sglang/srt/managers`, launched with no early stop and nothing reserved for
+tokens to come. 0.5.18 is modelled too; where it differs, `Release` is asked. Requests have lengths and no content: with
+the radix cache, no two prompts begin alike.
 """
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections import deque
 from collections.abc import Iterable
@@ -15,8 +16,11 @@ from dataclasses import dataclass, field
 from ..pages import Pool, Shape, pages_for
 from .admission import PrefillAdder, Request, Verdict, check_servable
 from .page_pool import PagePool
+from .prefix_cache import PrefixCache
 
 CHUNKED_PREFILL_SIZE = 8192
+_RETRACT_DECODE_STEPS = 20
+"""environ.py: the default of SGLANG_RETRACT_DECODE_STEPS."""
 
 
 class Release(enum.Enum):
@@ -103,8 +107,10 @@ class Scheduler:
         overlap: bool = True,
         release: Release = Release.V0_5_23,
         chunked_prefill_size: int = CHUNKED_PREFILL_SIZE,
+        prefix_cache: bool = False,
     ) -> None:
         self.pool = PagePool(pool)
+        self.cache = PrefixCache(self.pool, splits_at_prompt=release is not Release.V0_5_18) if prefix_cache else None
         self.steps: list[ModelStep] = []
         self.ended: list[Request] = []
         self.skipped = 0
@@ -120,6 +126,7 @@ class Scheduler:
         self._unfinished: Request | None = None
         self._extends = 0
         self._retracted_before = 0
+        self._evicted_before = 0
 
     @property
     def waiting(self) -> int:
@@ -129,6 +136,17 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         return not (self._waiting or self._running.requests or self._results or self._unfinished or self._last)
+
+    def fork(self) -> Scheduler:
+        """An idle scheduler in the same state, with no history: what is done to it leaves this one alone."""
+        assert self.idle
+        forked = copy.copy(self)
+        # Together, since the cache gives its pages back to the pool.
+        forked.pool, forked.cache = copy.deepcopy((self.pool, self.cache))
+        forked.steps, forked.ended = [], []
+        forked.skipped = forked.retracted = forked._retracted_before = 0
+        forked._waiting, forked._results, forked._running = [], deque(), Batch(is_full=self._running.is_full)
+        return forked
 
     def submit(self, shape: Shape) -> Request:
         """A request arrives.
@@ -145,7 +163,7 @@ class Scheduler:
         """scheduler.py, event_loop_normal and event_loop_overlap."""
         batch = self._next_batch()
         if batch is not None:
-            self._results.append(Batch(list(batch.requests), unfinished=batch.unfinished))
+            self._results.append(Batch(list(batch.requests), batch.is_prefill, unfinished=batch.unfinished))
         # With overlap, results are seen after the next batch was launched.
         if self._last is not None if self._overlap else batch is not None:
             self._process(self._results.popleft())
@@ -153,6 +171,8 @@ class Scheduler:
 
     def _next_batch(self) -> Batch | None:
         """scheduler.py, get_next_batch_to_run."""
+        if self.cache is not None and self._unfinished is not None:
+            self.cache.keep(self._unfinished)
         self._merge_last_prefill()
         if self._release is not Release.V0_5_18:
             self._drop_finished()
@@ -188,9 +208,10 @@ class Scheduler:
             running.is_full = False
         if self._unfinished is None and (running.is_full or not self._waiting):
             return None
-        adder = PrefillAdder(self.pool, self._chunked_prefill_size)
-        if self._unfinished is not None:
-            self._unfinished = adder.add_unfinished(self._unfinished)
+        adder = PrefillAdder(self.pool, self._chunked_prefill_size, self.cache)
+        going_on = self._unfinished
+        if going_on is not None:
+            self._unfinished = adder.add_unfinished(going_on)
         for request in self._waiting:
             if adder.verdict() is Verdict.OTHER:
                 break
@@ -202,9 +223,14 @@ class Scheduler:
         if not adder.admitted:
             return None
         # First come, first served: those of the queue that were admitted stand at its head.
-        del self._waiting[: sum(request.tokens == 0 for request, _ in adder.admitted)]
+        del self._waiting[: sum(request is not going_on for request, _ in adder.admitted)]
         self._unfinished = adder.unfinished or self._unfinished
+        # alloc_paged_token_slots_extend: as if each row needed a page more.
+        self._make_room(sum(tokens + self._page_size for _, tokens in adder.admitted))
         for request, tokens in adder.admitted:
+            if request.retracted and self.cache is not None:
+                request.pages = self.cache.pages(request)
+                request.tokens = len(request.pages) * self._page_size
             request.retracted = False
             request.pages += self.pool.extend(request.tokens, request.tokens + tokens)
             request.tokens += tokens
@@ -221,7 +247,7 @@ class Scheduler:
         if not running.requests:
             running.is_full = False
             return None
-        if self._pages_needed(running.requests) > self.pool.free_pages:
+        if not self._fits(running.requests):
             if finishing:
                 running.is_full = False
                 self.skipped += 1
@@ -249,25 +275,38 @@ class Scheduler:
         enough = False
         while not enough and len(kept) > 1:
             self._put_back(kept.pop())
-            enough = self._pages_needed(kept) <= self.pool.free_pages
-        if self._pages_needed(kept) > self.pool.free_pages:
-            kept[0].aborted = True
-            self._end([kept.pop()])
+            self._make_room(len(kept) * _RETRACT_DECODE_STEPS)
+            enough = self._fits(kept)
+        if not self._fits(kept):
+            kept[0].aborted = kept[0].finished = True
+            self._give_up(kept[0])
+            self.ended.append(kept.pop())
         # The rows stay in the order of the sort.
         self._running.requests = kept
 
     def _put_back(self, request: Request) -> None:
         """release_req, Req.reset_for_retract: it waits behind all others, to be prefilled with what it has answered."""
-        self.pool.release(request.pages)
-        request.pages = []
-        request.tokens = 0
+        self._give_up(request)
         request.retracted = True
         self.retracted += 1
         self._waiting.append(request)
 
+    def _give_up(self, request: Request) -> None:
+        """release_kv_cache, with nothing more put into the tree."""
+        kept = 0
+        if self.cache is not None:
+            kept = self.cache.pages_of(request)
+            self.cache.unlock(request)
+        self.pool.release(request.pages[kept:])
+        request.pages = []
+        request.tokens = 0
+
     def _allocate(self) -> None:
         """schedule_batch.py, prepare_for_decode: alloc_decode, in the order of the rows."""
         rows = self._running.requests
+        # alloc_paged_token_slots_decode: as if each row needed a page.
+        self._make_room(len(rows) * self._page_size)
+        evicted = self.cache.evicted if self.cache is not None else 0
         needing = [row for row, request in enumerate(rows) if request.needs_page(self._page_size)]
         self.steps.append(
             ModelStep(
@@ -278,8 +317,11 @@ class Scheduler:
                 trailing=len(rows) - 1 - needing[-1] if needing else 0,
                 extends=self._extends,
                 retracted=self.retracted - self._retracted_before,
+                evicted=evicted - self._evicted_before,
+                cached=self.cache.evictable_pages if self.cache is not None else 0,
             )
         )
+        self._evicted_before = evicted
         self._extends = 0
         self._retracted_before = self.retracted
         for request in rows:
@@ -291,26 +333,35 @@ class Scheduler:
         for request in rows:
             request.tokens += 1
 
+    def _fits(self, requests: list[Request]) -> bool:
+        """check_decode_mem: whether there are pages for their next decode step, or can be made."""
+        pages = self._pages_needed(requests)
+        self._make_room(pages * self._page_size)
+        return pages <= self.pool.free_pages
+
+    def _make_room(self, tokens: int) -> None:
+        if self.cache is not None:
+            self.cache.make_room(tokens)
+
     def _pages_needed(self, requests: Iterable[Request]) -> int:
         return sum(request.needs_page(self._page_size) for request in requests)
 
     def _process(self, result: Batch) -> None:
         """scheduler_components/batch_result_processor.py: a token for each row; pages of those that end come back."""
-        ending = []
         for request in result.requests:
             if request.finished or request.retracted or request is result.unfinished:
                 continue
             request.output += 1
             if request.output >= request.shape.max_new_tokens:
-                ending.append(request)
-        self._end(ending)
+                self._end(request)
+            elif result.is_prefill and self.cache is not None:
+                self.cache.keep(request)
 
-    def _end(self, requests: list[Request]) -> None:
-        self.pool.release(page for request in requests for page in request.pages)
-        for request in requests:
-            request.pages = []
-            request.finished = True
-        self.ended += requests
+    def _end(self, request: Request) -> None:
+        self.pool.release(request.pages if self.cache is None else self.cache.keep_ended(request))
+        request.pages = []
+        request.finished = True
+        self.ended.append(request)
 
     def check(self, strangers: int = 0) -> None:
         """No page is held twice, none is lost, and every request holds just the pages that its tokens fill.
@@ -324,7 +375,12 @@ class Scheduler:
         for request in known.values():
             expected = 0 if request.finished else pages_for(request.tokens, self._page_size)
             assert len(request.pages) == expected
-        self.pool.check((page for request in known.values() for page in request.pages), strangers)
+        held = {page for request in known.values() for page in request.pages}
+        assert len(held) == sum(len(request.pages) for request in known.values()), "a page is held by two rows"
+        if self.cache is not None:
+            self.cache.check()
+            held |= {page for node in self.cache.nodes for page in node.pages}
+        self.pool.check(held, strangers)
 
 
 def _without(requests: list[Request], leaving: list[Request]) -> list[Request]:

@@ -80,10 +80,10 @@ def _together(pool: Pool, overlap: bool, aim: Aim, attempt: int, rng: random.Ran
     others = [row for row in range(rows) if row not in crossing]
     crossing |= {row: rng.randint(1, at - 1) for row in rng.sample(others, early)}
     sharing = rng.choice((1, 1, 2, aim.need, aim.need + early, (aim.need + early + 1) // 2))
-    held = _spread(pages, rows, min(rows, sharing))
-    shapes = [_row(pool, held[row], crossing.get(row), at) for row in range(rows)]
+    held = spread(pages, rows, min(rows, sharing))
+    shapes = [row_of(pool, held[row], crossing.get(row), at) for row in range(rows)]
     if in_flight:
-        shapes.insert(rng.choice((0, rows)), _row(pool, in_flight, None, at - 1))
+        shapes.insert(rng.choice((0, rows)), row_of(pool, in_flight, None, at - 1))
     _add_openers(shapes, attempt, rng)
     return shapes
 
@@ -105,21 +105,21 @@ def _in_two_turns(
     if early < 0 or pages < elders or filling < 1:
         return None
     early_elders = min(early, elders - aim.need)
-    held = _spread(pages, elders, min(aim.need, rng.choice((1, 1, aim.need, (aim.need + 1) // 2))))
+    held = spread(pages, elders, min(aim.need, rng.choice((1, 1, aim.need, (aim.need + 1) // 2))))
     crossing = dict.fromkeys(range(elders - aim.need, elders), at)
     crossing |= {row: rng.randint(max(1, at - 2), at - 1) for row in rng.sample(range(elders - aim.need), early_elders)}
-    first = [_row(pool, held[row], crossing.get(row), at) for row in range(elders)]
-    short = [_row(pool, 1, None, 2 + turn) for turn in range(openers - 1)]
+    first = [row_of(pool, held[row], crossing.get(row), at) for row in range(elders)]
+    short = [row_of(pool, 1, None, 2 + turn) for turn in range(openers - 1)]
     first = first + short if rng.random() < 0.7 else short + first
     # It leaves one page, too little for anybody who waits; or it is the last that a pass admits, and closes admission.
     if attempt >= _SIMPLE_ATTEMPTS and rng.random() < 0.3:
         filling = rng.randint(1, filling)
-    first.append(_row(pool, filling, None, 1))
+    first.append(row_of(pool, filling, None, 1))
     early_younger = early - early_elders
     # The first of them join when the longest opener, which ends with step 1, has gone.
     last_step = at - (2 if overlap else 1)
     second = [
-        _row(pool, 1, rng.randint(1, 3) if row < early_younger else None, last_step) for row in range(aim.trailing)
+        row_of(pool, 1, rng.randint(1, 3) if row < early_younger else None, last_step) for row in range(aim.trailing)
     ]
     rng.shuffle(second)
     for _ in range(victims):
@@ -143,14 +143,14 @@ def _early_crossings(most: int, attempt: int, rng: random.Random) -> int:
     return min(most, _EARLY_CROSSINGS[attempt]) if attempt < len(_EARLY_CROSSINGS) else rng.randint(0, most)
 
 
-def _spread(pages: int, rows: int, sharing: int) -> list[int]:
+def spread(pages: int, rows: int, sharing: int) -> list[int]:
     """Pages of each row: one, and the last `sharing` rows share what is more."""
     extra = pages - rows
     shares = [extra // sharing + (place < extra % sharing) for place in range(sharing)]
     return [1] * (rows - sharing) + [1 + share for share in reversed(shares)]
 
 
-def _row(pool: Pool, pages: int, crosses_at: int | None, last_step: int) -> Shape:
+def row_of(pool: Pool, pages: int, crosses_at: int | None, last_step: int) -> Shape:
     """A request that holds `pages` pages after prefill.
 
     Args:

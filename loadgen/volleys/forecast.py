@@ -79,3 +79,22 @@ def _submitted(scheduler: Scheduler, shapes: Sequence[Shape]) -> list[Request] |
         return [scheduler.submit(shape) for shape in shapes]
     except NotServable:
         return None
+
+
+def after_volley(server: Scheduler, shapes: Sequence[Shape]) -> Scheduler | None:
+    """An idle server that has had these requests in one POST, with the decode steps that it made of them.
+
+    Args:
+        server: as it was before; it is left alone.
+
+    Returns:
+        None when SGLang would refuse one of them, or cut its answer, or when it takes too long.
+    """
+    after = server.fork()
+    if _submitted(after, shapes) is None:
+        return None
+    for _ in range(_LONGEST):
+        if after.idle:
+            return after
+        after.iterate()
+    return None

@@ -130,7 +130,7 @@ class Planner:
         attempt = self._tried[cell]
         self._tried[cell] += 1
         rng = random.Random(f"{self._seed} {cell} {attempt}")
-        aim = _numbers(cell, self.pool, attempt, rng)
+        aim = numbers(cell, self.pool, attempt, rng)
         shapes = None if aim is None else aimed(self.pool, self._overlap, aim, attempt, rng)
         if not shapes:
             return None
@@ -148,7 +148,7 @@ class Planner:
         return Volley(kind, tuple(shapes), steps, cell)
 
 
-def _numbers(cell: Cell, pool: Pool, attempt: int, rng: random.Random) -> Aim | None:
+def numbers(cell: Cell, pool: Pool, attempt: int, rng: random.Random) -> Aim | None:
     """Exact numbers in a cell: at first the smallest batch, then others that the pool can hold."""
     if attempt == 0:
         rows = max(cell.batch_size, cell.need + cell.trailing)

@@ -114,11 +114,17 @@ SHAPES = st.lists(st.builds(Shape, st.integers(1, 60), st.integers(2, 40)), min_
 
 
 @settings(max_examples=60)
-@given(st.integers(2, 16), st.integers(12, 60), st.booleans(), SHAPES)
+@given(st.integers(2, 16), st.integers(12, 60), st.booleans(), st.booleans(), st.sampled_from(list(Release)), SHAPES)
 def test_every_request_ends_with_the_steps_and_crossings_that_its_lengths_promise(
-    page_size: int, pages: int, overlap: bool, shapes: list[Shape]
+    page_size: int, pages: int, overlap: bool, prefix_cache: bool, release: Release, shapes: list[Shape]
 ) -> None:
-    scheduler = Scheduler(Pool(page_size, pages), overlap=overlap, chunked_prefill_size=4 * page_size)
+    scheduler = Scheduler(
+        Pool(page_size, pages),
+        overlap=overlap,
+        release=release,
+        chunked_prefill_size=4 * page_size,
+        prefix_cache=prefix_cache,
+    )
     requests = []
     for shape in shapes:
         try:
@@ -130,11 +136,13 @@ def test_every_request_ends_with_the_steps_and_crossings_that_its_lengths_promis
     while not scheduler.idle:
         scheduler.iterate()
         scheduler.check()
-    assert scheduler.pool.free_pages == pages
+    cached = scheduler.cache.evictable_pages if scheduler.cache is not None else 0
+    assert scheduler.pool.free_pages + cached == pages
     assert sorted(map(id, scheduler.ended)) == sorted(map(id, requests))
     assert all(request.output == request.shape.max_new_tokens for request in requests)
     assert scheduler.retracted == sum(step.retracted for step in scheduler.steps)
-    if not scheduler.retracted:
+    # A row of 0.5.18 that has ended may decode once more.
+    if not scheduler.retracted and release is not Release.V0_5_18:
         assert all(request.crossings == list(crossings(request.shape, page_size)) for request in requests)
         assert all(request.decode_steps == request.shape.decode_steps for request in requests)
         assert sum(step.need for step in scheduler.steps) == sum(len(request.crossings) for request in requests)

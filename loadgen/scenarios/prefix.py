@@ -1,0 +1,166 @@
+"""`prefix`: the prefix cache fills the pool, and gives up its last pages for a step that needs them all.
+
+The mechanism it leans on is SGLang's eviction. What has ended stays in the radix cache, so that nearly the whole pool
+is taken, and a prefill or a decode step evicts what it needs: as many pages as there are rows, when it gets them
+(`mem_cache/allocation.py`). Such a step is tight when all rows need a page, or when the cache has given up its last.
+
+As in `mixed`, volleys of requests are sent to an idle server, which does with them what the model of its scheduler has
+told beforehand; here the model also follows what is in the cache from one volley to the next. Each volley is aimed
+at the cell of the edge that was hit least. When the server does something else, the cache is flooded: one volley needs
+every page, so that what is cached afterwards is known again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..coverage import Coverage, Filler
+from ..pages import Pool
+from ..scheduler_model import ModelStep, Release, Scheduler
+from ..volleys.cached import flooding
+from ..volleys.cached_planner import CachedPlanner
+from ..volleys.forecast import after_volley
+from ..volleys.planner import Volley
+from .admission import longest_admitted_prompt, over_committing
+from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Restart, Scenario, ServerTraits, Wave
+
+MIN_PAGE_SIZE = 16
+MIN_POOL_PAGES = 8
+MAX_POOL_PAGES = 1024
+_MOST_PREFILL_PAGES = 64
+_CANDIDATE_PAGES = 192
+_UNFORESEEN = 4
+_LONGEST_SEARCH = 20
+
+
+class Prefix(Scenario[NoOptions]):
+    name = "prefix"
+    summary = "The prefix cache fills the pool, and is evicted to the last page by the steps that need it"
+    Options = NoOptions
+
+    def __init__(self, server: ServerTraits, options: NoOptions, seed: int) -> None:
+        super().__init__(server, options, seed)
+        self.coverage = Coverage(server)
+        cells = frozenset(cell for cell in self.coverage.reachable_tight if cell.filler is Filler.PREFIX_CACHE)
+        self._planner = CachedPlanner(server.overlap, cells, seed)
+        self._release = Release.V0_5_23
+        self._unforeseen = 0
+        self._idle_looks = 0
+        self._seen: list[ObservedStep] = []
+        self._sent: Volley | None = None
+        # As it will be when what was sent has ended.
+        self._server = self._model(self._release)
+        self._next = self._flood()
+
+    @classmethod
+    def faults(cls, pool: Pool, options: NoOptions) -> list[Misfit]:
+        faults = []
+        if pool.page_size < MIN_PAGE_SIZE:
+            message = f"too small to aim at single steps; {cls.name} needs at least {MIN_PAGE_SIZE}"
+            faults.append(Misfit("engine.page_size", pool.page_size, message))
+        if not MIN_POOL_PAGES <= pool.pages <= MAX_POOL_PAGES:
+            message = (
+                f"{cls.name} fills the pool anew for each step that it aims at; "
+                f"it needs from {MIN_POOL_PAGES} to {MAX_POOL_PAGES} pages"
+            )
+            faults.append(Misfit("engine.pool_pages", pool.pages, message))
+        return faults
+
+    @classmethod
+    def engine_needs(cls, pool: Pool, options: NoOptions) -> EngineNeeds:
+        return over_committing(_prefill_pages(pool), pool, prefix_cache=True)
+
+    @classmethod
+    def longest_request(cls, pool: Pool, options: NoOptions) -> int:
+        return longest_admitted_prompt(pool) + 1
+
+    def next_wave(self, seen: Observation) -> Wave:
+        self.coverage.observe_all(seen.steps)
+        self._seen += seen.steps
+        if self._next is None:
+            self._next = self._plan()
+        if seen.open_requests:
+            return Wave()
+        self._settle(seen.elapsed)
+        if self._next is None:
+            # The search goes on at the next look, but not for long.
+            self._idle_looks += 1
+            if self._idle_looks <= _LONGEST_SEARCH:
+                return Wave()
+            self._next = self._planner.stir(self._server)
+        if self._next is None:
+            return Wave()
+        self._idle_looks = 0
+        self._sent, self._server = self._next
+        self._next = None
+        self._seen = []
+        return Wave.of(self._sent.shapes)
+
+    def _plan(self) -> tuple[Volley, Scheduler] | None:
+        candidates = max(1, _CANDIDATE_PAGES // self.server.pool.pages)
+        return self._planner.aim(self._server, self.coverage.hits, candidates)
+
+    def _settle(self, elapsed: float) -> None:
+        """Compare what the last volley did with what was foreseen; when they differ, what is cached is not known."""
+        volley, self._sent = self._sent, None
+        if volley is None:
+            return
+        # What is evicted by the flood depends on what was cached.
+        compared = _told_after_flood if volley.kind == _FLOOD else _told
+        if list(map(compared, self._seen)) == list(map(compared, volley.foreseen)):
+            self._unforeseen = 0
+            return
+        self._unforeseen += 1
+        other = Release.V0_5_18 if self._release is Release.V0_5_23 else Release.V0_5_23
+        if self._unforeseen % _UNFORESEEN == 0 or (volley.kind == _FLOOD and self._is_flood_of(other)):
+            self._release = other
+            self._server = self._model(other)
+        cause = "the server did not do what was foreseen"
+        self.restarts.append(Restart(elapsed, cause, f"{cause}: {_difference(self._seen, volley.foreseen)}"))
+        self._next = self._flood()
+
+    def _flood(self) -> tuple[Volley, Scheduler] | None:
+        shapes = flooding(self.server.pool)
+        after = after_volley(self._server, shapes)
+        return None if after is None else (Volley(_FLOOD, tuple(shapes), after.steps), after)
+
+    def _is_flood_of(self, release: Release) -> bool:
+        """Whether what was seen is what another release makes of a flood."""
+        after = after_volley(self._model(release), flooding(self.server.pool))
+        return after is not None and list(map(_told_after_flood, self._seen)) == list(
+            map(_told_after_flood, after.steps)
+        )
+
+    def _model(self, release: Release) -> Scheduler:
+        pool = self.server.pool
+        return Scheduler(
+            pool,
+            overlap=self.server.overlap,
+            release=release,
+            chunked_prefill_size=_prefill_pages(pool) * pool.page_size,
+            prefix_cache=True,
+        )
+
+
+_FLOOD = "flood"
+
+
+def _difference(seen: Sequence[ObservedStep], foreseen: Sequence[ModelStep]) -> str:
+    """The first step that differs."""
+    for number, (one, other) in enumerate(zip(map(_told, seen), map(_told, foreseen), strict=False), 1):
+        if one != other:
+            return f"step {number} of {len(foreseen)} was {one}, foreseen {other}"
+    return f"{len(seen)} steps, foreseen {len(foreseen)}"
+
+
+def _told(step: ObservedStep) -> tuple[int, ...]:
+    return (*_told_after_flood(step), step.evicted, step.cached)
+
+
+def _told_after_flood(step: ObservedStep) -> tuple[int, ...]:
+    return (step.batch_size, step.need, step.free, step.trailing, step.extends, step.retracted)
+
+
+def _prefill_pages(pool: Pool) -> int:
+    """Of one prefill pass."""
+    return min(pool.pages, _MOST_PREFILL_PAGES)
