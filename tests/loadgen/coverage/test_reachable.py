@@ -74,6 +74,7 @@ def observe_random_load(coverage: Coverage, server: ServerTraits, release: Relea
         overlap=server.overlap,
         release=release,
         chunked_prefill_size=chance.choice([server.pool.page_size, 2 * server.pool.page_size, 8192]),
+        prefix_cache=server.prefix_cache,
     )
     load = Load(server.pool, chance)
     for _ in range(chance.randint(20, 100)):
@@ -82,12 +83,12 @@ def observe_random_load(coverage: Coverage, server: ServerTraits, release: Relea
     coverage.observe_all(scheduler.steps)
 
 
-@given(st.integers(4, 40), st.booleans(), st.sampled_from(Release), st.randoms(use_true_random=False))
+@given(st.integers(4, 40), st.booleans(), st.booleans(), st.sampled_from(Release), st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
 def test_the_model_of_the_scheduler_never_falls_in_a_cell_thought_unreachable(
-    pages: int, overlap: bool, release: Release, chance: random.Random
+    pages: int, overlap: bool, prefix_cache: bool, release: Release, chance: random.Random
 ) -> None:
-    server = ServerTraits(Pool(PAGE_SIZE, pages), overlap=overlap)
+    server = ServerTraits(Pool(PAGE_SIZE, pages), overlap=overlap, prefix_cache=prefix_cache)
     coverage = Coverage(server)
     observe_random_load(coverage, server, release, chance)
     assert not coverage.unforeseen
