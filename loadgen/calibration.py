@@ -120,7 +120,7 @@ class _Spread:
             return
         lead = alone.lead(differs, other.ids[differs])
         if lead is None or lead > _MOST_MARGIN:
-            apart = f", {lead:.3g} nats less probable" if lead is not None else ", not even its second choice"
+            apart = f", {lead:.3g} nats less probable" if lead is not None else ", not even its fifth choice"
             self._off = (
                 f"an answer asked alone and {how} differs at token {differs + 1} of {len(alone.ids)}"
                 f"{apart}: the engine is not deterministic enough"
@@ -142,7 +142,7 @@ def _pairs(one: Scored, other: Scored, count: int) -> Iterator[tuple[float, floa
 
 
 def _behind(answer: Scored, place: int) -> Scored:
-    return Scored(answer.ids[place:], answer.logprobs[place:], answer.runners_up[place:])
+    return Scored(answer.ids[place:], answer.logprobs[place:], answer.others[place:])
 
 
 def _other_beginning(prompt: Sequence[int], seed: int, token_ids: range) -> list[int]:

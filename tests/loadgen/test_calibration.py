@@ -29,7 +29,7 @@ def answer(prompt: Sequence[int], count: int) -> Scored:
         token = random.Random(str(so_far)).randrange(256)
         ids.append(token)
         so_far.append(token)
-    return Scored(tuple(ids), (-0.2,) * count, tuple(((token + 1) % 256, -2.0) for token in ids))
+    return Scored(tuple(ids), (-0.2,) * count, tuple({(token + 1) % 256: -2.0} for token in ids))
 
 
 async def calibrated(quirk: Quirk = lambda scored, _batch: scored, pool: Pool = POOL) -> Calibration:
@@ -43,7 +43,7 @@ def louder(by: float) -> Quirk:
     """Logarithms that change with the batch."""
 
     def quirk(scored: Scored, batch: int) -> Scored:
-        return Scored(scored.ids, tuple(one + by * batch for one in scored.logprobs), scored.runners_up)
+        return Scored(scored.ids, tuple(one + by * batch for one in scored.logprobs), scored.others)
 
     return quirk
 
@@ -52,9 +52,9 @@ def flips(lead: float) -> Quirk:
     """A token that changes with the batch, after one that was ahead by so much."""
 
     def quirk(scored: Scored, batch: int) -> Scored:
-        runners_up = tuple(((token + 1) % 256, -0.2 - lead) for token in scored.ids)
-        ids = scored.ids if batch == 1 else (*scored.ids[:5], runners_up[5][0], *scored.ids[6:])
-        return Scored(ids, scored.logprobs, runners_up)
+        others = tuple({(token + 1) % 256: -0.2 - lead} for token in scored.ids)
+        ids = scored.ids if batch == 1 else (*scored.ids[:5], *others[5], *scored.ids[6:])
+        return Scored(ids, scored.logprobs, others)
 
     return quirk
 
@@ -87,7 +87,7 @@ async def test_an_engine_that_is_not_deterministic_enough_is_told_off(quirk: Qui
 
 async def test_a_model_that_does_not_look_at_its_cache_is_told_off() -> None:
     def blind(scored: Scored, _batch: int) -> Scored:
-        return Scored((3,) * len(scored.ids), scored.logprobs, scored.runners_up)
+        return Scored((3,) * len(scored.ids), scored.logprobs, scored.others)
 
     assert "do not depend on what stands in the KV cache" in (await calibrated(blind)).off
 

@@ -14,16 +14,20 @@ ANSWER = {
     "output_ids": [4, 9],
     "meta_info": {
         "output_token_logprobs": [[-0.1, 4, None], [-0.7, 9, None]],
-        "output_top_logprobs": [[[-0.1, 4, None], [-2.5, 8, None]], [[-0.69, 3, None], [-0.7, 9, None]]],
+        "output_top_logprobs": [
+            [[-0.1, 4, None], [-2.5, 8, None]],
+            [[-0.69, 3, None], [-0.7, 9, None], [-0.71, 7, None]],
+        ],
     },
 }
 
 
 def test_an_answer_tells_how_sure_the_model_was() -> None:
     scored = read_scored(ANSWER)
-    assert scored == Scored((4, 9), (-0.1, -0.7), ((8, -2.5), (3, -0.69)))
+    assert scored == Scored((4, 9), (-0.1, -0.7), ({8: -2.5}, {3: -0.69, 7: -0.71}))
     assert scored.lead(0, 8) == pytest.approx(2.4)
     assert scored.lead(1, 3) == pytest.approx(0.01)
+    assert scored.lead(1, 7) == pytest.approx(0.01)
     assert scored.lead(0, 5) is None
 
 

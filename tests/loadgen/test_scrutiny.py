@@ -115,14 +115,14 @@ async def test_a_healthy_server_is_accused_of_nothing() -> None:
 
 async def test_scores_are_asked_for_and_read() -> None:
     async def respond(exchange: Exchange) -> None:
-        assert exchange.body["return_logprob"] is True and exchange.body["top_logprobs_num"] == 2
+        assert exchange.body["return_logprob"] is True and exchange.body["top_logprobs_num"] == 5
         await exchange.json([scored(5, -0.1, 6, 2.0)] * len(exchange.body["input_ids"]))
 
     async with fake_sglang(respond) as server:
         client = GenerateClient(server.url)
         answers = await client.score([GenerateRequest([1, 2], 1)] * 2)
         await client.aclose()
-    assert answers == [Scored((5,), (-0.1,), ((6, -2.1),))] * 2
+    assert answers == [Scored((5,), (-0.1,), ({6: -2.1},))] * 2
 
 
 @pytest.mark.parametrize("answer", [{"error": "no"}, [], [completion(1)]], ids=str)

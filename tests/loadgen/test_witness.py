@@ -25,8 +25,10 @@ def planned(prompt: int = 50, new: int = 8) -> PlannedRequest:
     return PlannedRequest(Shape(prompt, new))
 
 
-def known(ids: tuple[int, ...] = TRUTH, *, runner_up: tuple[int, float] | None = None) -> Scored:
-    return Scored(ids, (-0.5,) * len(ids), (runner_up,) * len(ids))
+def known(ids: tuple[int, ...] = TRUTH, **others: float) -> Scored:
+    """An answer, and for each of its tokens how probable others were: `_9=-0.6`."""
+    told = {int(token[1:]): logprob for token, logprob in others.items()}
+    return Scored(ids, (-0.5,) * len(ids), (told,) * len(ids))
 
 
 def hear(court: Witnesses, *answers: tuple[int, ...], prompt: int = 50) -> list[object]:
@@ -69,7 +71,7 @@ def test_two_witnesses_that_disagree_are_a_dispute_at_once_and_told_once(place: 
     _, dispute = hear(court, TRUTH, wrong)
     assert dispute is not None
     assert dispute.prompt == [*court.prompt(1, planned()), *TRUTH[:place]]  # type: ignore[attr-defined]
-    found = court.settle(dispute, Scored((100 + place,), (-0.1,), ((9, -3.0),)))  # type: ignore[arg-type]
+    found = court.settle(dispute, Scored((100 + place,), (-0.1,), ({9: -3.0},)))  # type: ignore[arg-type]
     assert found is not None and f"differ at token {place + 1}" in found.detail
     (question,) = court.questions()
     assert court.compare(question, known()) == [], "it was told already"
@@ -78,11 +80,11 @@ def test_two_witnesses_that_disagree_are_a_dispute_at_once_and_told_once(place: 
 def test_tokens_that_are_as_good_as_each_other_are_a_near_tie_and_no_finding() -> None:
     court = witnesses(margin=0.01)
     _, dispute = hear(court, (1, 2, 3), (1, 9, 3))
-    assert court.settle(dispute, Scored((2,), (-0.5,), ((9, -0.505),))) is None  # type: ignore[arg-type]
+    assert court.settle(dispute, Scored((2,), (-0.5,), ({9: -0.505, 4: -0.501},))) is None  # type: ignore[arg-type]
     (question,) = court.questions()
-    assert court.compare(question, known((1, 2, 3), runner_up=(9, -0.505))) == []
+    assert court.compare(question, known((1, 2, 3), _4=-0.501, _9=-0.505)) == []
     assert court.near_ties == 1
-    assert [found.count for found in court.compare(question, known((1, 2, 3), runner_up=(9, -0.6)))] == [1]
+    assert [found.count for found in court.compare(question, known((1, 2, 3), _9=-0.6))] == [1]
 
 
 def test_who_is_a_witness_follows_from_seed_and_number() -> None:
