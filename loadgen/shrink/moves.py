@@ -53,12 +53,12 @@ def pairs(case: Case) -> Iterator[Case]:
     if len(requests) <= 2 and len(case.waves) == 1:
         return
     longest = max(request.shape.max_new_tokens for request in requests)
-    for answers, left_free in itertools.product((0, longest), range(1, _MOST_LEFT_FREE + 1)):
+    for answers, left_free in itertools.product((1, longest), range(1, _MOST_LEFT_FREE + 1)):
         for pair in itertools.permutations(requests, 2):
             for grown in (0, 1):
                 filled = _filled(case, pair, grown, left_free)
                 if filled is not None:
-                    yield case.together([_answering(request, answers) for request in filled])
+                    yield case.together([_answering(request, least=answers) for request in filled])
 
 
 def merged(case: Case) -> Iterator[Case]:
@@ -108,20 +108,20 @@ def shorter_answers(case: Case) -> Iterator[Case]:
     requests = case.requests
     longest = max(request.shape.max_new_tokens for request in requests)
     for most in _lower(longest, _SHORTEST_ANSWER):
-        cut = {place: _answering(request, -most) for place, request in enumerate(requests)}
+        cut = {place: _answering(request, most=most) for place, request in enumerate(requests)}
         yield case.with_requests(cut)
         yield case.with_requests({place: _ahead(request, longest - most) for place, request in enumerate(requests)})
     for place, request in enumerate(requests):
         answer = request.shape.max_new_tokens
         for most in _lower(answer, _SHORTEST_ANSWER):
-            yield case.with_requests({place: _answering(request, -most)})
+            yield case.with_requests({place: _answering(request, most=most)})
             yield case.with_requests({place: _ahead(request, answer - most)})
     if len(requests) <= _FEW_REQUESTS:
         # What one gains may depend on another that ends, or crosses, as much earlier.
         for (place, request), (other, beside) in itertools.permutations(enumerate(requests), 2):
             for tokens, fewer in itertools.product(range(1, _FEW_TOKENS), repeat=2):
                 yield case.with_requests({place: _ahead(request, tokens), other: _ahead(beside, fewer)})
-                ended = _answering(beside, -max(_SHORTEST_ANSWER, beside.shape.max_new_tokens - fewer))
+                ended = _answering(beside, most=max(_SHORTEST_ANSWER, beside.shape.max_new_tokens - fewer))
                 yield case.with_requests({place: _ahead(request, tokens), other: ended})
 
 
@@ -211,10 +211,10 @@ def _with_prompt(request: PlannedRequest, tokens: int) -> PlannedRequest:
     return replace(request, shape=Shape(max(1, tokens, shared), request.shape.max_new_tokens))
 
 
-def _answering(request: PlannedRequest, tokens: int) -> PlannedRequest:
-    """With an answer of at least so many tokens; of at most as many when the number is negative."""
-    answer = request.shape.max_new_tokens
-    answer = max(answer, tokens) if tokens >= 0 else max(1, min(answer, -tokens))
+def _answering(request: PlannedRequest, least: int = 1, most: int | None = None) -> PlannedRequest:
+    """With an answer of at least, or at most, so many tokens."""
+    answer = max(request.shape.max_new_tokens, least)
+    answer = answer if most is None else max(1, min(answer, most))
     return replace(request, shape=Shape(request.shape.prompt_tokens, answer))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
+from textwrap import shorten
 
 import anyio
 import anyio.to_thread
@@ -32,6 +33,8 @@ EXIT_NO_CRASH = 3
 _EXIT = {End.CONFIRMED: 0, End.FLAKY: EXIT_FLAKY, End.NO_CRASH: EXIT_NO_CRASH}
 _CHUNKED_PREFILL = "--chunked-prefill-size"
 _USUAL_CHUNK = 8192
+_WAVES_SHOWN = 5
+_WIDTH = 100
 
 
 def read_repro(path: Path) -> RunSpec:
@@ -133,6 +136,8 @@ class _Shrinking:
         else:
             doubt = "; IT DID NOT CRASH ONCE MORE: what crashes it is partly chance" if code == EXIT_FLAKY else ""
             self._tell(f"result   {session.best}, from {session.original}; {spent}{doubt}")
+            for wave in session.best.written()[:_WAVES_SHOWN]:
+                self._tell(f"         {shorten(wave.requests, _WIDTH, placeholder=' ...')}")
             self._tell(f"again    lastpage soak -f {self._folder / SHRUNK_FILE}")
         self._tell(f"folder   {self._folder}")
 

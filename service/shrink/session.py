@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from loadgen.pages import Pool
 from loadgen.scenarios.waves import WavesOptions
-from loadgen.shrink import AS_IT_IS, Case, search
+from loadgen.shrink import AS_IT_IS, Case, Proposal, search
 from loadgen.shrink.on_model import ServerModel
 from service.runs.folder import write_atomically
 from service.runs.repro import CRASH_LABEL, options_of
@@ -124,11 +124,15 @@ class Session:
         foresee = self._model.foresees if self._model is not None else None
         proposals = search(self.original, likely=likely, known=known, foresee=foresee, patience=PATIENCE)
         crashed: bool | None = None
-        while True:
+
+        def following() -> Proposal | None:
             try:
-                proposal = next(proposals) if crashed is None else proposals.send(crashed)
+                return next(proposals) if crashed is None else proposals.send(crashed)
             except StopIteration:
-                return
+                return None
+
+        # The model may think for a while.
+        while (proposal := await anyio.to_thread.run_sync(following)) is not None:
             if self._clock() >= self._deadline:
                 self._tell("the budget is used up; what has crashed so far stays")
                 return

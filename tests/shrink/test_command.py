@@ -61,6 +61,7 @@ def test_a_repro_is_shrunk_and_the_way_to_it_is_told(tmp_path: Path) -> None:
     assert "the model of the scheduler foresees a critical step with 2 requests in 1 wave" in result.output
     assert "trial 1   CRASHES   2 requests in 1 wave" in result.output and "engine booted in 30 s" in result.output
     assert "result   2 requests in 1 wave, 31 pages of prompt, 4 tokens of answer, from 20 requests" in result.output
+    assert "\n         3840+2 1+2\n" in result.output
     assert f"again    lastpage soak -f {tmp_path / 'out' / 'shrunk.yaml'}" in result.output
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["shrunk.yaml", "spec.yaml", "trials.jsonl"]
 
