@@ -41,13 +41,14 @@ def print_result(console: Console, run: Run) -> None:
         console.print(Text(f"         {restarts}"), soft_wrap=True)
     for hint in hints(run):
         console.print(Text(f"hint     {hint}", style="yellow"), soft_wrap=True)
-    if any("repro" in crash.evidence for crash in run.crashes):
+    if REPRO_FILE in (files := files_of_a_run(run.folder)):
         # Quoted where the folder's name needs it, so that the line can be taken as it is.
         repro = shlex.quote(str(run.folder / REPRO_FILE))
         console.print(Text(f"again    lastpage soak -f {repro}"), soft_wrap=True)
-        console.print(Text(f"shorter  lastpage shrink {repro}"), soft_wrap=True)
+        if run.crashes:
+            console.print(Text(f"shorter  lastpage shrink {repro}"), soft_wrap=True)
     console.print(Text(f"folder   {run.folder}"), soft_wrap=True)
-    console.print(Text(f"         {', '.join(files_of_a_run(run.folder))}"), soft_wrap=True)
+    console.print(Text(f"         {', '.join(files)}"), soft_wrap=True)
 
 
 def short_detail(detail: str) -> str:

@@ -1,8 +1,8 @@
-"""`repro.yaml`: a run spec that makes the load again on which an engine crashed (pure, but for the writing)."""
+"""`repro.yaml`: a run spec that makes the load again on which a run failed (pure, but for the writing)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadgen.scenarios.base import ServerTraits
@@ -10,11 +10,15 @@ from loadgen.scenarios.waves import Waves, WavesOptions, WrittenWave
 from loadgen.sent import SentWave
 from loadgen.written import write_down
 from service.runs.folder import REPRO_FILE, write_atomically
-from service.runs.model import Crash, Run
+from service.runs.model import Crash, Finding, Run
 from service.runs.spec import LoadSpec, RunSpec, dump_yaml
+from service.runs.thresholds import effective_thresholds
 
 CRASH_LABEL = "crash"
 """The label of a repro that names the kind of crash."""
+
+FINDING_LABEL = "finding"
+"""The label of a repro that names the kind of finding, where nothing crashed."""
 
 RUN_LABEL = "repro_of"
 BEGINS_LABEL = "begins"
@@ -24,38 +28,35 @@ _LONGEST_NAME = 120
 
 
 def repro_of(
-    spec: RunSpec, sent: Sequence[SentWave], kind: str, *, run_id: str, engine: str, prefix_cache: bool
+    spec: RunSpec, sent: Sequence[SentWave], cause: Mapping[str, str], *, run_id: str, engine: str, prefix_cache: bool
 ) -> RunSpec | None:
-    """The spec that makes a run's load again up to its crash; None when nothing had been sent.
+    """The spec that makes a run's load again up to its end; None when nothing had been sent.
 
     A run of it ends with its last wave. It passes when the engine survives a critical step.
 
     Args:
         spec: the run's, with its seed.
         sent: the last waves that it sent.
-        kind: the crash's.
-        engine: the name of the engine that crashed.
+        cause: labels that say of what it is the repro.
+        engine: the name of the engine that failed.
         prefix_cache: whether what was sent before the server was last idle may still matter.
     """
     waves = write_down(sent[-_MOST_WAVES:], idle_is_enough=not prefix_cache)
     if not waves:
         return None
-    labels = {RUN_LABEL: run_id, CRASH_LABEL: kind}
+    labels = {RUN_LABEL: run_id, **cause}
     if _cut(sent, prefix_cache):
         labels[BEGINS_LABEL] = "in the middle of the load: what had been sent before is not kept"
-    return RunSpec(
-        name=f"repro of {spec.name or run_id}"[:_LONGEST_NAME],
-        labels=labels,
-        engine=spec.engine.model_copy(update={"name": engine, "port": None}),
-        load=LoadSpec(
-            scenario=Waves.name,
-            duration=spec.load.duration,
-            seed=spec.load.seed,
-            witness_share=spec.load.witness_share,  # their prompts are not those of others
-            starve_seconds=spec.load.starve_seconds,
-            options=options_of(waves, *_maker(spec.load)),
-        ),
-        thresholds=("critical_steps >= 1",),
+    options = options_of(waves, *_maker(spec.load))
+    changed = {"scenario": Waves.name, "options": options, "until_coverage": None}
+    return spec.model_copy(
+        update={
+            "name": f"repro of {spec.name or run_id}"[:_LONGEST_NAME],
+            "labels": labels,
+            "engine": spec.engine.model_copy(update={"name": engine, "port": None}),
+            "load": spec.load.model_copy(update=changed),
+            "thresholds": tuple(map(str, effective_thresholds(["critical_steps >= 1"]))),
+        }
     )
 
 
@@ -65,24 +66,27 @@ def options_of(waves: Sequence[WrittenWave], made_by: str | None, made_with: dic
     return options.model_dump(mode="json", exclude_defaults=True)
 
 
-def keep_repro(run: Run, crash: Crash, sent: Sequence[SentWave], engine: str, server: ServerTraits) -> Crash:
-    """Write a run's repro into its folder; the crash, with it among its evidence where there is one.
+def keep_repro(
+    run: Run, failure: Crash | Finding, sent: Sequence[SentWave], engine: str, server: ServerTraits
+) -> dict[str, str]:
+    """Write the repro of a run that failed into its folder; it as evidence, empty when nothing had been sent.
 
     Raises:
         OSError: it cannot be written.
     """
+    label = CRASH_LABEL if isinstance(failure, Crash) else FINDING_LABEL
     repro = repro_of(
         run.spec,
         sent,
-        crash.kind.value,
+        {label: failure.kind.value},
         run_id=run.id,
         engine=engine,
         prefix_cache=server.prefix_cache,
     )
     if repro is None:
-        return crash
+        return {}
     write_atomically(run.folder / REPRO_FILE, dump_yaml(repro))
-    return crash.model_copy(update={"evidence": {**crash.evidence, "repro": REPRO_FILE}})
+    return {"repro": REPRO_FILE}
 
 
 def _cut(sent: Sequence[SentWave], prefix_cache: bool) -> bool:

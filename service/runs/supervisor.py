@@ -16,6 +16,7 @@ from loadgen.driver import Driver, Tally
 from loadgen.outcomes import Outcome
 from loadgen.planned import PromptMaker
 from loadgen.scenarios import Scenario
+from loadgen.sent import SentWave
 from service.engine.process import EngineNotStarted, EngineProcess, EngineSurvived
 from service.engine.readiness import EngineNotReady, Ready, wait_ready
 from service.home import Home
@@ -27,7 +28,7 @@ from service.runs.inspection import Inspection
 from service.runs.kernel_log import oom_kills
 from service.runs.launching import client_of, plan_for, traits_of
 from service.runs.measuring import histograms_of, measures_of
-from service.runs.model import Crash, EngineInfo, Measures, Progress, Run, RunResult, RunStatus
+from service.runs.model import Crash, EngineInfo, Finding, Measures, Progress, Run, RunResult, RunStatus
 from service.runs.preflight import Prepared, prepare
 from service.runs.racing import first_of
 from service.runs.recording import Recording
@@ -78,6 +79,7 @@ class _Attempt:
         self._load_ended: float | None = None
         self._measured: Measures | None = None
         self._crash: Crash | None = None
+        self._first_finding: tuple[Finding, list[SentWave]] | None = None
         self._notes: list[str] = []
 
     async def carry_out(self) -> RunResult:
@@ -177,7 +179,11 @@ class _Attempt:
             if self._crash is not None and self._recording is not None:
                 write_steps(folder, self._recording.last(STEPS_KEPT))
             if self._crash is not None:
-                self._crash = keep_repro(self._run, self._crash, self._waves.last, self._engine.name, scenario.server)
+                kept = keep_repro(self._run, self._crash, self._waves.last, self._engine.name, scenario.server)
+                self._crash = self._crash.model_copy(update={"evidence": {**self._crash.evidence, **kept}})
+            elif self._first_finding is not None:
+                finding, sent = self._first_finding
+                keep_repro(self._run, finding, sent, self._engine.name, scenario.server)
         except OSError as error:
             self._notes.append(f"evidence could not be written: {error}")
 
@@ -243,6 +249,8 @@ class _Attempt:
 
     async def _tell_findings(self) -> None:
         for finding in self._inspection.news() if self._inspection is not None else ():
+            if self._first_finding is None and finding.waived is None:
+                self._first_finding = finding, self._waves.last
             await self._observer.finding(finding)
 
     def _progress(self, status: RunStatus = RunStatus.RUNNING) -> Progress:

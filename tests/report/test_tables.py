@@ -50,15 +50,18 @@ def test_a_result_speaks_for_itself(tmp_path: Path) -> None:
     assert "decode step 17 since boot" in text
 
 
-def test_a_crash_that_can_be_made_again_comes_with_the_commands_that_do(tmp_path: Path) -> None:
+def test_a_failure_that_can_be_made_again_comes_with_the_commands_that_do(tmp_path: Path) -> None:
     console, stream = printed(width=60)
     folder = tmp_path / "a folder"
     run = crashed(folder)
     print_result(console, run)
-    assert "lastpage shrink" not in stream.getvalue()
-    crash = run.crashes[0].model_copy(update={"evidence": {"repro": "repro.yaml"}})
-    print_result(console, run.model_copy(update={"crashes": (crash,)}))
+    assert "lastpage soak" not in stream.getvalue()
+    folder.mkdir()
+    (folder / "repro.yaml").touch()
+    print_result(console, run.model_copy(update={"crashes": ()}))
     assert f"lastpage soak -f '{folder}/repro.yaml'\n" in stream.getvalue()
+    assert "lastpage shrink" not in stream.getvalue(), "only crashes are shrunk"
+    print_result(console, run)
     assert f"lastpage shrink '{folder}/repro.yaml'\n" in stream.getvalue()
 
 

@@ -13,7 +13,7 @@ from loadgen.scenarios import ServerTraits, Wave
 from loadgen.scenarios.waves import Waves, WavesOptions
 from loadgen.sent import SentWave
 from service.runs.folder import files_of_a_run
-from service.runs.model import Run
+from service.runs.model import Crash, Finding, FindingKind, Run
 from service.runs.repro import CRASH_LABEL, keep_repro
 from service.runs.spec import RunSpec, load_yaml, parse_spec
 from tests.fake_executor import CRASH
@@ -32,13 +32,16 @@ WAVES = [
 
 
 def repro(
-    folder: Path, sent: list[SentWave], spec: dict[str, Any] | None = None, cache: bool = False
+    folder: Path,
+    sent: list[SentWave],
+    spec: dict[str, Any] | None = None,
+    cache: bool = False,
+    failure: Crash | Finding = CRASH,
 ) -> tuple[RunSpec, WavesOptions]:
     """The spec in a folder, as it is read back."""
     run = Run(id="some-run", spec=parse_spec(spec or SPEC), folder=folder, created_at=datetime.now(timezone.utc))
     traits = ServerTraits(Pool(128, 64), prefix_cache=cache)
-    crash = keep_repro(run, CRASH, sent, "0.5.18", traits)
-    assert crash.evidence == {**CRASH.evidence, "repro": "repro.yaml"}
+    assert keep_repro(run, failure, sent, "0.5.18", traits) == {"repro": "repro.yaml"}
     assert files_of_a_run(folder) == ["repro.yaml"]
     read = parse_spec(load_yaml(folder / "repro.yaml"))
     return read, WavesOptions.model_validate(read.load.options)
@@ -51,6 +54,22 @@ def test_it_launches_the_engine_that_crashed_alike(tmp_path: Path) -> None:
     assert (options.made_by, options.made_with) == ("tight", {"queue": 32})
     assert (spec.load.scenario, spec.load.seed, spec.load.duration) == ("waves", 7, 600.0)
     assert spec.name == "repro of nightly" and spec.labels == {"repro_of": "some-run", CRASH_LABEL: "oob_index"}
+
+
+def test_what_looks_at_the_answers_does_so_again_and_it_ends_with_its_waves(tmp_path: Path) -> None:
+    load = {**SPEC["load"], "witness_share": 0.5, "starve_seconds": 3, "until_coverage": 0.9}
+    waivers = [{"kind": "starved", "when": "release == 0.5.18", "reason": "known", "link": "https://example.org"}]
+    spec, _ = repro(tmp_path, WAVES, {**SPEC, "load": load, "waivers": waivers})
+    assert (spec.load.witness_share, spec.load.starve_seconds, spec.load.until_coverage) == (0.5, 3.0, None)
+    assert spec.waivers == parse_spec({"waivers": waivers}).waivers
+
+
+def test_a_finding_leaves_one_as_well(tmp_path: Path) -> None:
+    at = datetime.now(timezone.utc)
+    told = {"kind": FindingKind.STARVED, "cause": "c", "detail": "d", "at": at, "last_at": at, "elapsed_seconds": 1}
+    lengths = dict.fromkeys(("prompt_tokens", "max_new_tokens", "shortest_prompt_tokens", "longest_prompt_tokens"), 5)
+    spec, _ = repro(tmp_path, WAVES, failure=Finding(**told, **lengths))
+    assert spec.labels == {"repro_of": "some-run", "finding": "starved"}
 
 
 def test_it_sends_what_was_sent_since_the_server_was_idle_with_the_same_numbers(tmp_path: Path) -> None:
@@ -96,5 +115,5 @@ def test_the_end_of_a_long_load_is_a_file_that_can_be_read_and_says_that_it_begi
 
 def test_without_a_wave_there_is_no_repro(tmp_path: Path) -> None:
     run = Run(id="some-run", spec=parse_spec(SPEC), folder=tmp_path, created_at=datetime.now(timezone.utc))
-    assert keep_repro(run, CRASH, [], "0.5.18", ServerTraits(Pool(128, 64))) == CRASH
+    assert keep_repro(run, CRASH, [], "0.5.18", ServerTraits(Pool(128, 64))) == {}
     assert files_of_a_run(tmp_path) == []
