@@ -152,14 +152,24 @@ def block_tokens(trace: Trace, pool: Pool, options: ReplayOptions) -> int:
     """Tokens of a block of 512, scaled: what was asked for, or the most with which every request fits; at least 1."""
     if options.length_scale != "fit":
         return max(1, round(options.length_scale * BLOCK_TOKENS))
+    hardest = _hardest(trace)
     fitting, too_long = 0, BLOCK_TOKENS + 1
     while too_long - fitting > 1:
         middle = (fitting + too_long) // 2
-        if all(_fits(scaled_shape(request, middle), pool) for request in trace.requests):
+        if all(_fits(scaled_shape(request, middle), pool) for request in hardest):
             fitting = middle
         else:
             too_long = middle
     return max(1, fitting)
+
+
+def _hardest(trace: Trace) -> list[TracedRequest]:
+    """Requests to which no other one is equal or greater in both lengths: if these fit, all do."""
+    hardest: list[TracedRequest] = []
+    for request in sorted(trace.requests, key=lambda request: (-request.prompt_tokens, -request.answer_tokens)):
+        if not hardest or request.answer_tokens > hardest[-1].answer_tokens:
+            hardest.append(request)
+    return hardest
 
 
 def _scaled(tokens: int, block: int) -> int:

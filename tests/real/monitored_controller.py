@@ -1,6 +1,6 @@
 """A controller that counts a finding on SIGUSR1: `python -m tests.real.monitored_controller HOME`. It prints its port.
 
-No scenario finds anything yet, and the alert has to be seen all the same.
+An engine in order gives nothing to find, and the alert has to be seen all the same.
 """
 
 from __future__ import annotations
