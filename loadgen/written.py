@@ -26,13 +26,14 @@ def write_down(sent: Sequence[SentWave], *, idle_is_enough: bool = True) -> tupl
     """
     if not sent:
         return ()
-    first = next((place for place in reversed(range(len(sent))) if not sent[place].open_requests), None)
-    if first is None:
+    idle = [place for place, wave in enumerate(sent) if not wave.open_requests]
+    # Of a request whose client has just hung up nothing is open here, and the server may still be at it.
+    calm = [place for place in idle if not (place and any(r.hangs_up for r in sent[place - 1].wave.requests))]
+    begins = calm or idle
+    if not begins:
         together = _open_at_first(sent)
         return _written([sent[:together], *([wave] for wave in sent[together:])])
-    if not idle_is_enough:
-        first = next(place for place in range(len(sent)) if not sent[place].open_requests)
-    return _written([[wave] for wave in sent[first:]])
+    return _written([[wave] for wave in sent[begins[-1] if idle_is_enough else idle[0] :]])
 
 
 def _open_at_first(sent: Sequence[SentWave]) -> int:

@@ -23,6 +23,7 @@ from service.runs.folder import new_run_id, write_spec
 from service.runs.launching import plan_for, traits_of
 from service.runs.live import utc_now
 from service.runs.preflight import Prepared, prepare
+from service.runs.repro import CRASH_LABEL, FINDING_LABEL
 from service.runs.spec import RunSpec, load_yaml, parse_spec
 from service.shrink.session import SHRUNK_FILE, TRIALS_FILE, End, Session
 from service.shrink.trials import EngineTrials
@@ -41,12 +42,15 @@ def read_repro(path: Path) -> RunSpec:
     """A repro from its file.
 
     Raises:
-        InvalidSpec: it is no run spec, or not one of the scenario `waves`.
+        InvalidSpec: it is no run spec, not one of the scenario `waves`, or made of something that is no crash.
     """
     spec = parse_spec(load_yaml(path))
     if spec.load.scenario != Waves.name:
         message = f"nothing to shrink in it; allowed: {Waves.name}, as in the repro.yaml of a run that crashed"
         raise InvalidSpec([Fault(field="load.scenario", value=spec.load.scenario, message=message)])
+    if FINDING_LABEL in spec.labels and CRASH_LABEL not in spec.labels:
+        message = "only crashes are shrunk; allowed: the repro of a crash, or one without this label"
+        raise InvalidSpec([Fault(field=f"labels.{FINDING_LABEL}", value=spec.labels[FINDING_LABEL], message=message)])
     return spec
 
 

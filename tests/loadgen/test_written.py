@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from loadgen.pages import Pool, Shape
+from loadgen.planned import PlannedRequest
 from loadgen.scenarios import SCENARIOS
 from loadgen.scenarios.base import Scenario, ServerTraits, Wave
 from loadgen.scenarios.steady import Steady, SteadyOptions
@@ -75,6 +76,15 @@ def test_only_what_was_sent_since_the_server_was_idle_is_written_down() -> None:
         WrittenWave(idle=True, requests="7+9 7+9 7+9"),
         WrittenWave(after_steps=15, streamed=True, requests="8+9"),
     )
+
+
+def test_a_server_that_clients_have_just_left_is_not_taken_for_idle() -> None:
+    sent = [
+        SentWave(0.0, 0, 0, 1, Wave.of([Shape(5, 9)])),
+        SentWave(0.2, 30, 0, 2, Wave((PlannedRequest(Shape(6, 90), hang_up_tokens=2),))),
+        SentWave(0.3, 35, 0, 3, Wave.of([Shape(7, 9)])),
+    ]
+    assert write_down(sent) == (WrittenWave(requests="2:6+90!2"), WrittenWave(idle=True, requests="7+9"))
 
 
 def test_where_no_step_was_seen_between_two_waves_time_tells_them_apart() -> None:

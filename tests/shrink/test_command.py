@@ -124,6 +124,8 @@ def test_an_interrupt_keeps_the_best_so_far_and_exits_130(
 def test_what_is_no_repro_is_refused_with_exit_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = shrink(tmp_path, spec={"load": {"scenario": "tight"}})
     assert result.exit_code == 2 and "load.scenario = 'tight'" in result.output and "repro.yaml" in result.output
+    result = shrink(tmp_path, spec={**REPRO, "labels": {"finding": "starved"}})
+    assert result.exit_code == 2 and "labels.finding = 'starved': only crashes are shrunk" in result.output
     result = CliRunner().invoke(app, ["shrink", str(tmp_path / "nothing.yaml")])
     assert result.exit_code == 2 and "there is no such file" in result.output
     fault = Fault(field="engine.name", value="0.5.17", message="no such engine")
