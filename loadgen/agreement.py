@@ -60,7 +60,7 @@ class StreamedIds:
         self._text = text
         self.count = len(ids)
 
-    def goes_on(self, event: bytes, place: int) -> bool:
+    def goes_on(self, event: bytes, place: int) -> int:
         """Take in an event by its bytes, where that is enough.
 
         Args:
@@ -68,12 +68,12 @@ class StreamedIds:
             place: where the list of its ids begins, behind the bracket.
 
         Returns:
-            whether the list goes on as it stood in the event before, in the same form. It is not taken in when it does
-            not: it may contradict that event, or be written otherwise.
+            where the list ends, when it goes on as it stood in the event before, in the same form. When it does not, 0,
+            and it is not taken in: it may contradict that event, or be written otherwise.
         """
         known = self._text
         if self.incremental or not event.startswith(known, place):
-            return False
+            return 0
         begin = place + len(known)
         end = event.find(b"]", begin)
         more = event[begin:end] if end >= 0 else _NO_IDS
@@ -82,9 +82,9 @@ class StreamedIds:
         elif (_MORE if known else _FIRST).fullmatch(more):
             self.count += more.count(b",") + (not known and more != b"")
         else:
-            return False
+            return 0
         self._text = event[place:end]
-        return True
+        return end
 
 
 def output_ids(answer: Any) -> list[int] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -143,14 +144,14 @@ class _Connection(asyncio.BufferedProtocol):
         self._parser: Any = httptools.HttpResponseParser(self)
         self._exchange: _Exchange | None = None
         self._silence: asyncio.TimerHandle | None = None
-        self._heard_at = loop.time()
+        self._heard_at = time.monotonic()
         self.reusable = False
 
     @property
     def idle_seconds(self) -> float:
         """Seconds since anything came; infinite when it can no longer be used."""
         usable = self.reusable and self._transport is not None and not self._transport.is_closing()
-        return self._loop.time() - self._heard_at if usable else math.inf
+        return time.monotonic() - self._heard_at if usable else math.inf
 
     async def exchange(self, request: bytes, on_part: PartReader | None, silence_seconds: float) -> HttpAnswer:
         assert self._transport is not None, "a connection is made before it is used"
@@ -158,7 +159,7 @@ class _Connection(asyncio.BufferedProtocol):
             raise ConnectionLost("the server closed the connection")
         self.reusable = False
         self._exchange = _Exchange(self._loop.create_future(), on_part)
-        self._heard_at = self._loop.time()
+        self._heard_at = time.monotonic()
         self._silence = self._loop.call_later(silence_seconds, self._look_for_silence, silence_seconds)
         self._transport.write(request)
         try:
@@ -176,7 +177,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def _look_for_silence(self, silence_seconds: float) -> None:
         # A timer for every part of an answer would cost more than the part.
-        remaining = self._heard_at + silence_seconds - self._loop.time()
+        remaining = self._heard_at + silence_seconds - time.monotonic()
         if remaining > 0:
             self._silence = self._loop.call_later(remaining, self._look_for_silence, silence_seconds)
         else:
@@ -204,7 +205,7 @@ class _Connection(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._heard_at = self._loop.time()
+        self._heard_at = time.monotonic()
         try:
             self._parser.feed_data(self._buffer[:nbytes])
         except httptools.HttpParserError as error:

@@ -94,23 +94,24 @@ class StreamReader:
         Raises:
             ValueError: an event is not JSON.
         """
-        # Nearly every part is one event, and nearly every event goes on from the one before.
-        if not self._rest and self._goes_on(part):
-            self._latest = part
-            return self._counted(self.ids.count)
+        # Nearly every part is one event, of a stream that goes on. It is done for every token.
+        ids = part.find(_IDS_KEY)
+        if (
+            ids >= 0
+            and part.startswith(_BEGIN)
+            and part.endswith(_END)
+            and part.find(b"\n") == len(part) - 2
+            and not self._rest
+            and not self.ended
+        ):
+            end = self.ids.goes_on(part, ids + len(_IDS_KEY))
+            # An error is a key beside the ids: among them there is nothing but digits.
+            if end > 0 and part.find(_ERROR_KEY, end) < 0 and part.find(_ERROR_KEY, 0, ids) < 0:
+                self._latest = part
+                return self._counted(self.ids.count)
         lines = (self._rest + part).split(b"\n")
         self._rest = lines.pop()
         return any(self._event(line[len(_FIELD) :].strip()) for line in lines if line.startswith(_FIELD))
-
-    def _goes_on(self, part: bytes) -> bool:
-        """Whether a part is one event of a stream that goes on. If not it has to be read whole."""
-        if not part.startswith(_BEGIN) or not part.endswith(_END) or part.find(b"\n") != len(part) - 2:
-            return False
-        ids = part.find(_IDS_KEY)
-        if ids < 0 or self.ended or not self.ids.goes_on(part, ids + len(_IDS_KEY)):
-            return False
-        # An error is a key beside the ids: among them there is nothing but digits.
-        return part.find(_ERROR_KEY, part.find(b"]", ids)) < 0 and part.find(_ERROR_KEY, 0, ids) < 0
 
     def _event(self, data: bytes) -> bool:
         if self.ended:
