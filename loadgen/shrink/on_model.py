@@ -33,9 +33,13 @@ class ServerModel:
     overlap: bool
     release: Release
     chunked_prefill_size: int
+    prefix_cache: bool = False
 
     def foresees(self, case: Case) -> bool:
-        """Whether a step in this case is critical, however quick the client is. Hang-ups are not modelled."""
+        """Whether a step in this case is critical, however quick the client is.
+
+        Hang-ups and shared segments are not modelled.
+        """
         try:
             return all(self._critical(case, poll, travel) for poll, travel in _CLIENTS)
         except (NotServable, OutOfPages):
@@ -63,8 +67,11 @@ class ServerModel:
             overlap=self.overlap,
             release=self.release,
             chunked_prefill_size=self.chunked_prefill_size,
+            prefix_cache=self.prefix_cache,
         )
-        waves = Waves(ServerTraits(case.pool, self.overlap), WavesOptions(waves=case.written()), seed=0)
+        waves = Waves(
+            ServerTraits(case.pool, self.overlap, self.prefix_cache), WavesOptions(waves=case.written()), seed=0
+        )
         under_way: deque[tuple[int, tuple[PlannedRequest, ...]]] = deque()
         sent = seen = checked = 0
         for iteration in range(_MOST_ITERATIONS):
@@ -88,7 +95,7 @@ class ServerModel:
         return False
 
 
-def model_of(*, overlap: bool, version: str, chunked_prefill_size: int) -> ServerModel:
+def model_of(server: ServerTraits, *, version: str, chunked_prefill_size: int) -> ServerModel:
     """The model of a server.
 
     Args:
@@ -96,4 +103,4 @@ def model_of(*, overlap: bool, version: str, chunked_prefill_size: int) -> Serve
     """
     numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
     release = Release.V0_5_18 if numbers <= (0, 5, 18) else Release.V0_5_23
-    return ServerModel(overlap, release, chunked_prefill_size)
+    return ServerModel(server.overlap, release, chunked_prefill_size, server.prefix_cache)

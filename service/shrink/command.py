@@ -113,15 +113,15 @@ class _Shrinking:
             lock.release()
 
     def _model(self) -> ServerModel | None:
-        """The model of the engine's scheduler; None where it would be another's."""
+        """The model of the engine's scheduler; None when its release is not known."""
         with tempfile.TemporaryDirectory() as folder:
             plan = plan_for(self._repro, self._prepared, Path(folder))
         traits = traits_of(plan, self._prepared.pool)
         version = self._prepared.check.version
-        if traits.prefix_cache or version is None:
+        if version is None:
             return None
         chunk = plan.argv[plan.argv.index(_CHUNKED_PREFILL) + 1] if _CHUNKED_PREFILL in plan.argv else _USUAL_CHUNK
-        return model_of(overlap=traits.overlap, version=version, chunked_prefill_size=int(chunk))
+        return model_of(traits, version=version, chunked_prefill_size=int(chunk))
 
     def _tell(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)

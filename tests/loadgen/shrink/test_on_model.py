@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadgen.pages import Pool
-from loadgen.scenarios.base import ServerTraits
+from loadgen.scenarios.base import NoOptions, ServerTraits
+from loadgen.scenarios.prefix import Prefix
 from loadgen.scenarios.tight import Tight, TightOptions
 from loadgen.scenarios.waves import WavesOptions
 from loadgen.scheduler_model import Release, Scheduler
@@ -52,6 +53,20 @@ def test_two_requests_of_two_tokens_do_on_both_releases() -> None:
         assert [wave.requests for wave in best.written()] == ["3840+2 1+2"]
 
 
+def test_a_crash_beside_a_full_prefix_cache_comes_down_to_a_few_requests() -> None:
+    pool, release = Pool(128, 32), Release.V0_5_18
+    traits = ServerTraits(pool, prefix_cache=True)
+    recorded = Recorded(Prefix(traits, NoOptions(), seed=1))
+    load = ModelledLoad(recorded, Scheduler(pool, release=release, prefix_cache=True))
+    while not any(step.critical for step in load.run(1)):
+        assert len(load.steps) < 2000
+    case = Case.of(pool, WavesOptions(waves=write_down(recorded.sent, idle_is_enough=False)))
+    model = ServerModel(True, release, 8192, prefix_cache=True)
+    best = model.shortest(case, seconds=60)
+    assert best is not None and model.foresees(best)
+    assert best.size < case.size and best.size.requests <= 4
+
+
 def test_a_load_without_a_critical_step_comes_to_nothing() -> None:
     case = Case.of(Pool(128, 32), WavesOptions.model_validate({"waves": [{"requests": "105+25 104+26"}]}))
     model = ServerModel(True, Release.V0_5_23, 8192)
@@ -73,5 +88,6 @@ def test_the_time_that_is_given_is_kept() -> None:
 
 @pytest.mark.parametrize(("version", "release"), [("0.5.18", Release.V0_5_18), ("0.5.23", Release.V0_5_23)])
 def test_the_model_is_that_of_the_release(version: str, release: Release) -> None:
-    model = model_of(overlap=False, version=version, chunked_prefill_size=4096)
-    assert model == ServerModel(False, release, 4096)
+    traits = ServerTraits(Pool(128, 32), overlap=False, prefix_cache=True)
+    model = model_of(traits, version=version, chunked_prefill_size=4096)
+    assert model == ServerModel(False, release, 4096, prefix_cache=True)
