@@ -111,6 +111,7 @@ def test_flags_and_file_make_one_spec_and_flags_win(executor: FakeExecutor, tmp_
     assert set(spec["thresholds"]) == {
         "crashes == 0",
         "failed_requests == 0",
+        "findings == 0",
         "critical_share >= 0.5",
         "critical_steps >= 5",
     }
