@@ -1,21 +1,22 @@
-"""`tight`: in every decode step one request takes the last free page, with rows behind it.
+"""`tight`: in every decode step the requests that need a page take the last free ones, with rows behind them.
 
 The mechanism it leans on is SGLang's admission. A request is admitted when its prompt, and one page more, is less
-than what is free. So a pass of admissions ends with at least one free page, and when a request of `p` pages crosses a
-boundary and ends, it leaves exactly the room in which a successor of `p` pages is admitted, with one page free. That
-is a fixed point: need 1, free 1, step after step, and it needs no timing, as long as requests wait in the server's
-queue. The server is launched so that admission reserves nothing for tokens to come (`engine_needs`).
+than what is free, and it is charged a page too many. So when `n` requests of together `p` pages cross a boundary and
+end, they leave exactly the room in which `n` successors of together `p` pages are admitted in one pass, with `n` pages
+free. That is a fixed point: need `n`, free `n`, step after step. It needs no timing, as long as requests wait in the
+server's queue. The server is launched so that admission reserves nothing for tokens to come (`engine_needs`).
 
 The load gets there in two moves:
 
 1. *Seating*: requests of equal size, staggered so that from some decode step on one of them crosses in each. A pass of
    admissions charges each of them one page too many, so as many pages as requests are left over. Once the probe has
    seen them all run, one more request takes what is left over, all but one page.
-2. *Turning*: successors, planned from what the probe saw, so that no decode step is without a crossing. They wait in
-   the server's queue, each for the pages of the one whose seat it takes.
+2. *Turning*: successors, planned from what the probe saw, so that in each decode step as many cross as are due. They
+   wait in the server's queue. How many are due changes from time to time (`needs`), and no step is lost for that:
+   before a step that needs more, the successors hold that much less.
 
-From then on the load is corrected by what the probe sees: a surplus that stays for a whole round is held by the next
-successor; when the server does what was not foreseen, the queue ran dry, or too few steps were tight for long, the
+From then on the load is corrected by what the probe sees: what is free beyond what is due is held by the next
+successors; when the server does what was not foreseen, the queue ran dry, or too few steps were tight for long, the
 carousel is emptied and started anew.
 
 Releases such as 0.5.18 do not foresee, with overlap scheduling, that a request ends: it lingers in the batch for a step
@@ -27,12 +28,15 @@ from __future__ import annotations
 
 import enum
 from collections import deque
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ..pages import Pool, crossing_once, pages_for
+from ..pages import Pool, pages_for
 from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Restart, Scenario, ServerTraits, Wave
-from .carousel import Carousel, OutOfStep, Ticket
+from .carousel import Carousel, OutOfStep
+from .course import Course, Phase
+from .riders import Ticket
 
 MIN_PAGE_SIZE = 32
 MIN_POOL_PAGES = 7
@@ -46,6 +50,11 @@ _FIRST_PATIENCE_STEPS = 512
 _USUAL_QUEUE = 64
 _LONGEST_QUEUE = 512
 _QUEUE_PORTIONS = 8
+_USUAL_NEEDS = (1, 2, 4, 8)
+_PAGES_FOR_A_NEED = 8
+_MOST_NEEDED = 16
+_FEWEST_PHASE_STEPS = 16
+_FEWEST_PAGES_EACH = 2
 
 
 class _Phase(enum.Enum):
@@ -61,11 +70,22 @@ class TightOptions(NoOptions):
     queue: int = Field(
         default=_USUAL_QUEUE, ge=8, le=_LONGEST_QUEUE, description="Requests kept waiting in the server's queue."
     )
+    needs: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Pages that a decode step needs, one after the other; 1, 2 and 4 as the pool allows.",
+    )
+    orders: tuple[Literal["oldest", "any"], ...] = Field(
+        default=("oldest", "any"),
+        min_length=1,
+        description="Which rows cross: always the oldest, or any, so that sometimes few rows are behind them.",
+    )
+    steps_per_need: int = Field(default=256, ge=32, le=100_000, description="Decode steps for which each need is held.")
 
 
 class Tight(Scenario[TightOptions]):
     name = "tight"
-    summary = "Every decode step takes the last free page: a carousel of staggered requests, corrected by feedback"
+    summary = "Every decode step takes the last free pages: a carousel of staggered requests, corrected by feedback"
     Options = TightOptions
 
     def __init__(self, server: ServerTraits, options: TightOptions, seed: int) -> None:
@@ -73,6 +93,7 @@ class Tight(Scenario[TightOptions]):
         self._leads = deque(possible_leads(server.pool))
         self._patience = _FIRST_PATIENCE_STEPS
         self._queue = options.queue
+        self._most_needed = max(needs_on(server.pool, options))
         self._elapsed = 0.0
         self._begin()
 
@@ -85,6 +106,9 @@ class Tight(Scenario[TightOptions]):
         if pool.pages < MIN_POOL_PAGES:
             message = f"too few for requests to take turns; {cls.name} needs at least {MIN_POOL_PAGES}"
             faults.append(Misfit("engine.pool_pages", pool.pages, message))
+        if not faults and max(needs_on(pool, options)) > (most := most_needed(pool)):
+            message = f"more than {pool.pages} pages of {pool.page_size} can be brought to need at once; at most {most}"
+            faults.append(Misfit("load.options.needs", max(needs_on(pool, options)), message))
         return faults
 
     @classmethod
@@ -96,9 +120,7 @@ class Tight(Scenario[TightOptions]):
                 "0",
                 "--chunked-prefill-size",
                 # Whole pages, as SGLang demands.
-                str(
-                    max(pages_for(_LONGEST_PROMPT_TOKENS, pool.page_size), longest_prompt_pages(pool)) * pool.page_size
-                ),
+                str(prefill_pages(pool) * pool.page_size),
             ),
             # Admission then reserves no page for tokens that a running request has still to decode.
             environment={"SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "0"},
@@ -118,15 +140,13 @@ class Tight(Scenario[TightOptions]):
             self._begin()
         tickets = self._plan()
         self._carousel.board(tickets)
-        return Wave.of(crossing_once(t.pages, t.at_step, self.server.pool.page_size) for t in tickets)
+        return Wave.of(ticket.shape(self.server.pool.page_size) for ticket in tickets)
 
     def _begin(self) -> None:
         pool = self.server.pool
         self._phase = _Phase.OPENING
-        self._carousel = Carousel(pool.page_size, longest_prompt_pages(pool), self.server.overlap)
+        self._carousel = Carousel(pool.page_size, prefill_pages(pool), self.server.overlap, self.seed)
         self._seats = choose_seats(pool, self._leads[0])
-        self._held = 0
-        self._free = pool.pages
         self._now = 0
         self._filled_at: int | None = None
         self._surplus: deque[int] = deque()
@@ -137,7 +157,6 @@ class Tight(Scenario[TightOptions]):
         if self._phase is _Phase.EMPTYING:
             return
         self._now = step.step
-        self._free = step.free - step.need
         try:
             self._carousel.follow(step)
         except OutOfStep as reason:
@@ -145,8 +164,6 @@ class Tight(Scenario[TightOptions]):
             return
         if self._phase is _Phase.TURNING:
             self._tight.append(0 < step.need == step.free)
-            if step.need > 0:
-                self._surplus.append(step.free - step.need)
 
     def _restart(self, cause: str, reason: str, longest_queue: int = _USUAL_QUEUE) -> None:
         if self._phase is _Phase.TURNING and self._queue < longest_queue:
@@ -176,14 +193,13 @@ class Tight(Scenario[TightOptions]):
             cause = "the first crossing came too early"
             self._restart(cause, f"{cause}; it comes after {self._leads[0]} steps from now on")
             return []
-        if self._free > 1:
+        if self._carousel.free > 1:
             self._filled_at = self._now
             at_step = min(max(crossings) + _FILL_MARGIN_STEPS - self._now, self.server.pool.page_size)
-            return [Ticket(min(self._free - 1, longest_prompt_pages(self.server.pool)), at_step)]
+            return [Ticket(min(self._carousel.free - 1, longest_prompt_pages(self.server.pool)), at_step)]
         self._phase = _Phase.TURNING
         self._seats = len(self._carousel.riders)
-        self._held = sum(rider.pages for rider in self._carousel.riders)
-        self._surplus = deque(maxlen=self._seats)
+        self._course = self._new_course(min(crossings))
         self._tight = deque(maxlen=self._patience)
         return self._turn()
 
@@ -202,28 +218,51 @@ class Tight(Scenario[TightOptions]):
             self._restart(cause, f"{cause}: {sum(self._tight)} of the last {self._patience}")
             self._patience *= 2
             return []
-        self._correct()
         return self._successors()
 
     def _successors(self) -> list[Ticket]:
-        missing = self._queue - len(self._carousel.queue)
+        queue = self._queue * self._most_needed
+        missing = queue - len(self._carousel.queue)
         # Some at a time: one HTTP call for each would cost client and server more than the requests themselves, and of
         # one call for all SGLang schedules none until it has taken in the last.
-        portion = self._queue // _QUEUE_PORTIONS
+        portion = queue // _QUEUE_PORTIONS
         if missing < portion:
             return []
-        return self._carousel.successors(min(missing, max(portion, _QUEUE_PORTIONS)), self._seats, self._held)
+        return self._carousel.successors(min(missing, max(portion, _QUEUE_PORTIONS)), self._course)
 
-    def _correct(self) -> None:
-        """Hold what was left over in every crossing step of a whole round, and then let that take effect."""
-        if self._now < self._corrected_until or len(self._surplus) < self._seats:
-            return
-        surplus = min(self._surplus)
-        if surplus > 0:
-            self._held += surplus
-            self._corrected_until = self._now + 2 * self._seats + self._queue
-            self._surplus.clear()
-            self._tight.clear()
+    def _new_course(self, start: int) -> Course:
+        pool = self.server.pool
+        phases = []
+        for wanted in needs_on(pool, self.options):
+            # After a long lead there are few seats.
+            need = max(1, min(wanted, self._seats - 1))
+            others = max(need, min(self._seats - 1, (pool.pages - need) // _FEWEST_PAGES_EACH - need))
+            steps = max(_FEWEST_PHASE_STEPS, self.options.steps_per_need // len(self.options.orders))
+            for order in self.options.orders:
+                mixed = order == "any"
+                phases.append(Phase(need, others, steps, mixed=mixed, pause=mixed))
+        return Course(phases, start)
+
+
+def needs_on(pool: Pool, options: TightOptions) -> tuple[int, ...]:
+    """The needs that are gone through on a pool."""
+    if options.needs is not None:
+        return options.needs
+    return tuple(need for need in _USUAL_NEEDS if need == 1 or need <= most_needed(pool))
+
+
+def most_needed(pool: Pool) -> int:
+    """The largest need that is held: at least as many rows stay as cross, and all that cross fit into one prefill."""
+    seats = choose_seats(pool, possible_leads(pool)[0])
+    pages_each = pages_for(pool.pages, seats)
+    return max(
+        1, min(pool.pages // _PAGES_FOR_A_NEED, seats - 1, prefill_pages(pool) // (2 * pages_each), _MOST_NEEDED)
+    )
+
+
+def prefill_pages(pool: Pool) -> int:
+    """Pages that one prefill takes."""
+    return max(pages_for(_LONGEST_PROMPT_TOKENS, pool.page_size), longest_prompt_pages(pool))
 
 
 def possible_leads(pool: Pool) -> list[int]:

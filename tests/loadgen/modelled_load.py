@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, Literal
 
 from loadgen.pages import Pool
 from loadgen.scenarios.base import Observation, Scenario, ServerTraits, Wave
@@ -100,6 +100,9 @@ def tight_load(
     told_overlap: bool | None = None,
     release: Release = Release.V0_5_23,
     queue: int = 64,
+    needs: tuple[int, ...] | None = None,
+    steps_per_need: int = 256,
+    orders: tuple[Literal["oldest", "any"], ...] = ("oldest", "any"),
     poll: int = 4,
     travel: int = 2,
 ) -> ModelledLoad:
@@ -108,7 +111,7 @@ def tight_load(
     Args:
         told_overlap: what the scenario is told of `overlap`; the truth when None.
     """
-    options = TightOptions(queue=queue)
+    options = TightOptions(queue=queue, needs=needs, orders=orders, steps_per_need=steps_per_need)
     arguments = Tight.engine_needs(pool, options).arguments
     scheduler = Scheduler(
         pool,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+from unittest import mock
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from loadgen.pages import Pool, crossings
 from loadgen.scenarios.base import ServerTraits
+from loadgen.scenarios.carousel import Carousel
 from loadgen.scenarios.tight import (
     MIN_PAGE_SIZE,
     MIN_POOL_PAGES,
@@ -16,6 +20,7 @@ from loadgen.scenarios.tight import (
     choose_seats,
     fill_pages,
     longest_prompt_pages,
+    most_needed,
     possible_leads,
     seat_pages,
 )
@@ -54,7 +59,7 @@ def test_every_decode_step_takes_the_last_free_page_with_rows_behind_it(
 ) -> None:
     # What is sent must arrive twice within the lead, which is what a page leaves of itself.
     assume(pool.page_size >= 3 * (poll + travel) + 5)
-    load = tight_load(pool, overlap=overlap, queue=queue, poll=poll, travel=travel)
+    load = tight_load(pool, overlap=overlap, queue=queue, needs=(1,), orders=("oldest",), poll=poll, travel=travel)
     load.run(steps_to_settle(pool))
     assert all((step.need, step.free) == (1, 1) and step.critical for step in load.run(100))
     assert len(load.scenario.restarts) <= 1
@@ -66,6 +71,23 @@ def test_every_decode_step_takes_the_last_free_page_with_rows_behind_it(
     for request in load.scheduler.ended:
         # It crosses once, in the step with which it ends, as its shape promises.
         assert request.crossings == list(crossings(request.shape, pool.page_size)) == [request.shape.decode_steps]
+
+
+@settings(max_examples=20)
+@given(POOLS, st.booleans(), QUEUES, st.integers(1, 4), st.integers(0, 3), st.data())
+def test_each_need_in_turn_takes_all_pages_that_are_free(
+    pool: Pool, overlap: bool, queue: int, poll: int, travel: int, data: st.DataObject
+) -> None:
+    assume(pool.page_size >= 3 * (poll + travel) + 5)
+    needs = tuple(data.draw(st.lists(st.integers(1, most_needed(pool)), min_size=1, max_size=4)))
+    load = tight_load(pool, overlap=overlap, queue=queue, needs=needs, steps_per_need=64, poll=poll, travel=travel)
+    load.run(steps_to_settle(pool))
+    steps = load.run(64 * len(needs) + 64)
+    assert critical(steps) >= 0.9
+    if not load.scenario.restarts:
+        assert {step.need for step in steps if step.critical} >= set(needs)
+    assert len(load.scenario.restarts) <= 1
+    assert load.scheduler.retracted == 0
 
 
 @pytest.mark.parametrize("pages", [32, 256])
@@ -95,7 +117,7 @@ def test_0_5_18_comes_to_the_edge_again_and_again() -> None:
 def test_after_a_queue_that_ran_dry_the_load_is_back_at_the_edge(
     pool: Pool, overlap: bool, queue: int, paused: int
 ) -> None:
-    load = tight_load(pool, overlap=overlap, queue=queue, poll=2, travel=1)
+    load = tight_load(pool, overlap=overlap, queue=queue, poll=2, travel=1, needs=(1,), orders=("oldest",))
     load.run(steps_to_settle(pool) + 50)
     load.pause(iterations=paused)
     load.run(2 * queue + steps_to_settle(pool) + 100)
@@ -103,7 +125,7 @@ def test_after_a_queue_that_ran_dry_the_load_is_back_at_the_edge(
 
 
 def test_a_queue_that_ran_dry_is_made_deeper() -> None:
-    load = tight_load(Pool(128, 32), queue=8)
+    load = tight_load(Pool(128, 32), queue=8, needs=(1,), orders=("oldest",))
     load.run(300)
     load.pause(iterations=400)
     load.run(600)
@@ -114,7 +136,7 @@ def test_a_queue_that_ran_dry_is_made_deeper() -> None:
 @settings(max_examples=8)
 @given(SMALL_PAGES, st.booleans())
 def test_a_wrong_belief_about_overlap_does_no_harm(pool: Pool, overlap: bool) -> None:
-    load = tight_load(pool, overlap=overlap, told_overlap=not overlap, poll=2, travel=1)
+    load = tight_load(pool, overlap=overlap, told_overlap=not overlap, poll=2, travel=1, needs=(1,), orders=("oldest",))
     load.run(2 * steps_to_settle(pool))
     assert critical(load.run(100)) == 1
 
@@ -123,7 +145,7 @@ def test_a_wrong_belief_about_overlap_does_no_harm(pool: Pool, overlap: bool) ->
 @given(SMALL_PAGES, st.booleans(), st.integers(1, 3))
 def test_pages_that_a_stranger_holds_from_the_start_are_left_to_it(pool: Pool, overlap: bool, held: int) -> None:
     assume(pool.pages - held >= MIN_POOL_PAGES)
-    load = tight_load(pool, overlap=overlap, poll=2, travel=1)
+    load = tight_load(pool, overlap=overlap, poll=2, travel=1, needs=(1,), orders=("oldest",))
     load.stranger_takes(held)
     load.run(2 * steps_to_settle(pool))
     assert critical(load.run(100)) == 1
@@ -136,7 +158,7 @@ SURPLUS_POOLS = [Pool(128, 32), Pool(128, 256), Pool(16, 32), Pool(64, 7), Pool(
 @pytest.mark.parametrize("overlap", [True, False])
 @pytest.mark.parametrize("pool", SURPLUS_POOLS, ids=str)
 def test_a_surplus_that_stays_is_taken_up(pool: Pool, overlap: bool, pages: int) -> None:
-    load = tight_load(pool, overlap=overlap)
+    load = tight_load(pool, overlap=overlap, needs=(1,), orders=("oldest",))
     load.stranger_takes(pages)
     load.run(300)
     load.stranger_leaves()
@@ -146,7 +168,7 @@ def test_a_surplus_that_stays_is_taken_up(pool: Pool, overlap: bool, pages: int)
 
 @pytest.mark.parametrize("pool", SURPLUS_POOLS, ids=str)
 def test_without_overlap_a_surplus_of_a_page_is_held_by_a_successor_without_a_new_start(pool: Pool) -> None:
-    load = tight_load(pool, overlap=False)
+    load = tight_load(pool, overlap=False, needs=(1,), orders=("oldest",))
     load.stranger_takes(1)
     load.run(300)
     load.stranger_leaves()
@@ -156,16 +178,17 @@ def test_without_overlap_a_surplus_of_a_page_is_held_by_a_successor_without_a_ne
     assert load.scenario.restarts == []
 
 
-def test_a_state_that_repeats_itself_short_of_the_edge_is_left() -> None:
-    """Seen on a pool of 32 pages of 16: surplus 0 and 1 in turns, and every other step without a crossing."""
-    load = tight_load(Pool(16, 32), overlap=True)
-    load.stranger_takes(1)
-    load.run(600)
-    load.stranger_leaves()
-    load.run(1200)
-    (restart,) = load.scenario.restarts
-    assert restart.cause == "too few decode steps were tight"
-    assert restart.reason.endswith("of the last 512")
+def test_a_state_short_of_the_edge_that_lasts_is_left() -> None:
+    aims = Carousel._aims
+
+    def a_page_to_spare(*args: Any) -> tuple[int, int]:
+        leave, missing = aims(*args)
+        return leave + 1, missing
+
+    with mock.patch.object(Carousel, "_aims", a_page_to_spare):
+        load = tight_load(Pool(128, 32), needs=(1,), orders=("oldest",))
+        load.run(2000)
+    assert "too few decode steps were tight" in [restart.cause for restart in load.scenario.restarts]
 
 
 @settings(max_examples=5)
@@ -173,7 +196,7 @@ def test_a_state_that_repeats_itself_short_of_the_edge_is_left() -> None:
 def test_a_slow_observer_gets_there_with_a_longer_lead(
     page_size: int, pages: int, overlap: bool, poll: int, travel: int
 ) -> None:
-    load = tight_load(Pool(page_size, pages), overlap=overlap, poll=poll, travel=travel)
+    load = tight_load(Pool(page_size, pages), overlap=overlap, poll=poll, travel=travel, needs=(1,), orders=("oldest",))
     load.run(1000 + 4 * page_size)
     assert critical(load.run(200)) == 1
 
@@ -232,6 +255,19 @@ def test_a_pool_on_which_it_cannot_work_is_refused(pool: Pool, field: str, value
     assert Tight.faults(Pool(MIN_PAGE_SIZE, MIN_POOL_PAGES), TightOptions()) == []
 
 
+def test_a_need_that_the_pool_cannot_hold_is_refused() -> None:
+    (misfit,) = Tight.faults(Pool(128, 32), TightOptions(needs=(1, 5)))
+    assert (misfit.field, misfit.value) == ("load.options.needs", 5)
+    assert misfit.message == "more than 32 pages of 128 can be brought to need at once; at most 4"
+    assert Tight.faults(Pool(128, 32), TightOptions(needs=(4, 1))) == []
+
+
+def test_any_number_of_rows_comes_to_stand_behind_the_last_that_needs_a_page() -> None:
+    load = tight_load(Pool(128, 32), needs=(1,))
+    tight = [step for step in load.run(2500) if step.need == step.free == 1]
+    assert {step.trailing for step in tight} >= set(range(max(step.batch_size for step in tight[100:]) - 1))
+
+
 def test_same_observations_give_the_same_requests() -> None:
     def shapes() -> list[object]:
         load = tight_load(Pool(128, 32))
@@ -242,7 +278,7 @@ def test_same_observations_give_the_same_requests() -> None:
 
 
 def test_nothing_is_sent_while_the_carousel_empties() -> None:
-    load: ModelledLoad = tight_load(Pool(128, 32), queue=8)
+    load: ModelledLoad = tight_load(Pool(128, 32), queue=8, needs=(1,), orders=("oldest",))
     load.run(300)
     load.pause(iterations=400)
     assert load.scheduler.idle
