@@ -18,9 +18,7 @@ from ..coverage import Coverage, Filler
 from ..pages import Pool
 from ..scheduler_model import ModelStep, Release, Scheduler
 from ..volleys.cached import flooding
-from ..volleys.cached_planner import CachedPlanner
-from ..volleys.forecast import after_volley
-from ..volleys.planner import Volley
+from ..volleys.cached_planner import CachedPlanner, CachedVolley, Planned, with_foresight
 from .admission import longest_admitted_prompt, over_committing
 from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Restart, Scenario, ServerTraits, Wave
 
@@ -47,7 +45,9 @@ class Prefix(Scenario[NoOptions]):
         self._unforeseen = 0
         self._idle_looks = 0
         self._seen: list[ObservedStep] = []
-        self._sent: Volley | None = None
+        self._sent: CachedVolley | None = None
+        # Whether what was sent, or is about to be, is a flood.
+        self._flooded = False
         # As it will be when what was sent has ended.
         self._server = self._model(self._release)
         self._next = self._flood()
@@ -94,9 +94,9 @@ class Prefix(Scenario[NoOptions]):
         self._sent, self._server = self._next
         self._next = None
         self._seen = []
-        return Wave.of(self._sent.shapes)
+        return Wave(self._sent.requests)
 
-    def _plan(self) -> tuple[Volley, Scheduler] | None:
+    def _plan(self) -> Planned | None:
         candidates = max(1, _CANDIDATE_PAGES // self.server.pool.pages)
         return self._planner.aim(self._server, self.coverage.hits, candidates)
 
@@ -106,30 +106,30 @@ class Prefix(Scenario[NoOptions]):
         if volley is None:
             return
         # What is evicted by the flood depends on what was cached.
-        compared = _told_after_flood if volley.kind == _FLOOD else _told
+        flooded, self._flooded = self._flooded, False
+        compared = _told_after_flood if flooded else _told
         if list(map(compared, self._seen)) == list(map(compared, volley.foreseen)):
             self._unforeseen = 0
             return
         self._unforeseen += 1
         other = Release.V0_5_18 if self._release is Release.V0_5_23 else Release.V0_5_23
-        if self._unforeseen % _UNFORESEEN == 0 or (volley.kind == _FLOOD and self._is_flood_of(other)):
+        if self._unforeseen % _UNFORESEEN == 0 or (flooded and self._is_flood_of(other)):
             self._release = other
             self._server = self._model(other)
         cause = "the server did not do what was foreseen"
         self.restarts.append(Restart(elapsed, cause, f"{cause}: {_difference(self._seen, volley.foreseen)}"))
         self._next = self._flood()
 
-    def _flood(self) -> tuple[Volley, Scheduler] | None:
-        shapes = flooding(self.server.pool)
-        after = after_volley(self._server, shapes)
-        return None if after is None else (Volley(_FLOOD, tuple(shapes), after.steps), after)
+    def _flood(self) -> Planned | None:
+        self._flooded = True
+        return with_foresight(self._server, flooding(self.server.pool))
 
     def _is_flood_of(self, release: Release) -> bool:
         """Whether what was seen is what another release makes of a flood."""
-        after = after_volley(self._model(release), flooding(self.server.pool))
-        return after is not None and list(map(_told_after_flood, self._seen)) == list(
-            map(_told_after_flood, after.steps)
-        )
+        planned = with_foresight(self._model(release), flooding(self.server.pool))
+        if planned is None:
+            return False
+        return list(map(_told_after_flood, self._seen)) == list(map(_told_after_flood, planned[0].foreseen))
 
     def _model(self, release: Release) -> Scheduler:
         pool = self.server.pool
@@ -140,9 +140,6 @@ class Prefix(Scenario[NoOptions]):
             chunked_prefill_size=_prefill_pages(pool) * pool.page_size,
             prefix_cache=True,
         )
-
-
-_FLOOD = "flood"
 
 
 def _difference(seen: Sequence[ObservedStep], foreseen: Sequence[ModelStep]) -> str:

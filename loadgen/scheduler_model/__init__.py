@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .admission import NotServable, Request, check_servable
 from .page_pool import OutOfPages, PagePool
-from .scheduler import ModelStep, Release, Scheduler
+from .scheduler import Scheduler
+from .values import ModelStep, Release
 
 __all__ = ["ModelStep", "NotServable", "OutOfPages", "PagePool", "Release", "Request", "Scheduler", "check_servable"]

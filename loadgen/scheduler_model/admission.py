@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..pages import Pool, Shape, pages_for
+from ..planned import Segment
 from .page_pool import PagePool
 
 if TYPE_CHECKING:
-    from .prefix_cache import PrefixCache
+    from .prefix_cache import Node, PrefixCache
 
 MAX_PREFILL_TOKENS = 16384
 """server_args.py: the default of --max-prefill-tokens."""
@@ -44,6 +45,9 @@ class Request:
         first_step: the scheduler's decode step that was its first; 0 before it.
         decode_steps: decode steps that it took part in.
         crossings: those of its own decode steps, from 1, in which it needed a page.
+        number: which of all requests it is; its own tokens are nobody else's.
+        shared: what its prompt begins with, as others' prompts may.
+        node: the node of the prefix cache that holds the last of its pages that are in the tree.
     """
 
     shape: Shape
@@ -56,6 +60,9 @@ class Request:
     first_step: int = 0
     decode_steps: int = 0
     crossings: list[int] = field(default_factory=list)
+    number: int = 0
+    shared: Segment | None = None
+    node: Node | None = None
 
     @property
     def to_prefill(self) -> int:
@@ -111,18 +118,17 @@ class PrefillAdder:
         """add_one_req, _select_prefill_admission: prompt and one page more must be less than what is left."""
         tokens = request.to_prefill
         if self._cache is not None:
-            # Of a retracted request some may be in the tree still: it is locked, so that it cannot be counted twice.
-            tokens -= self._cache.match(request) * self._page_size
-            self._cache.lock(request)
+            # What is in the tree already is locked, so that it cannot be counted twice.
+            request.pages = self._cache.match(request)
+            request.tokens = len(request.pages) * self._page_size
+            tokens -= request.tokens
         if not tokens + self._page_size < self._tokens():
-            if self._cache is not None:
-                self._cache.unlock(request)
+            self._let_go(request)
             return Verdict.NO_TOKEN
         if self._paged(tokens) > self._chunk:
             tokens = self._chunk // self._page_size * self._page_size
             if tokens <= 0:
-                if self._cache is not None:
-                    self._cache.unlock(request)
+                self._let_go(request)
                 return Verdict.OTHER
             self.unfinished = request
         self._charge(request, tokens)
@@ -134,6 +140,11 @@ class PrefillAdder:
         limit = min(self._chunk, self._tokens()) if self._tokens() > 0 else self._chunk
         self._charge(request, min(left, limit))
         return request if left > limit else None
+
+    def _let_go(self, request: Request) -> None:
+        if self._cache is not None:
+            self._cache.unlock(request)
+            request.pages, request.tokens = [], 0
 
     def _charge(self, request: Request, tokens: int) -> None:
         """_update_prefill_budget, PrefillBudget.reserve: whole pages, and one page more for each request."""

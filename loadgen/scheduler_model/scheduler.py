@@ -1,93 +1,26 @@
 """SGLang's scheduler, one iteration of its event loop at a time (pure).
 
 It follows SGLang 0.5.23, files under `sglang/srt/managers`, launched with no early stop and nothing reserved for
-tokens to come. 0.5.18 is modelled too; where it differs, `Release` is asked. Requests have lengths and no content: with
-the radix cache, no two prompts begin alike.
+tokens to come. 0.5.18 is modelled too; where it differs, `Release` is asked. Of what requests say only which
+of their prompts begin alike is known, for the radix cache.
 """
 
 from __future__ import annotations
 
 import copy
-import enum
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from ..pages import Pool, Shape, pages_for
+from ..planned import Segment
 from .admission import PrefillAdder, Request, Verdict, check_servable
 from .page_pool import PagePool
 from .prefix_cache import PrefixCache
+from .values import Batch, ModelStep, Release
 
 CHUNKED_PREFILL_SIZE = 8192
 _RETRACT_DECODE_STEPS = 20
 """environ.py: the default of SGLANG_RETRACT_DECODE_STEPS."""
-
-
-class Release(enum.Enum):
-    """Releases that differ in a rule that is modelled."""
-
-    V0_5_18 = "0.5.18"
-    V0_5_23 = "0.5.23"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelStep:
-    """One decode step, as the probe inside a server would have recorded it; an `ObservedStep`.
-
-    Attributes:
-        step: decode step number, from 1.
-        batch_size: batch rows.
-        need: rows that need a new page.
-        free: free pages.
-        trailing: rows behind the last row that needs a page; 0 when no row does.
-        extends: prefill batches since the previous decode step.
-        retracted: requests retracted since the previous decode step.
-        evicted: pages that the prefix cache gave up since the previous decode step.
-        cached: pages in the prefix cache that could be evicted.
-    """
-
-    step: int
-    batch_size: int
-    need: int
-    free: int
-    trailing: int
-    extends: int
-    retracted: int
-    evicted: int = 0
-    cached: int = 0
-
-    @property
-    def crossing(self) -> bool:
-        return self.need > 0
-
-    @property
-    def tight(self) -> bool:
-        return 0 < self.need == self.free
-
-    @property
-    def critical(self) -> bool:
-        """Without the clamp this very step reads one element past the free list."""
-        return self.tight and self.trailing > 0
-
-
-@dataclass(eq=False)
-class Batch:
-    """schedule_batch.py, ScheduleBatch.
-
-    Attributes:
-        is_full: admits nobody until a row leaves. It belongs to the object, so it is lost when the running batch was
-            empty and a prefill batch takes its place.
-        unfinished: the request whose prompt this prefill does not bring to its end.
-    """
-
-    requests: list[Request] = field(default_factory=list)
-    is_prefill: bool = False
-    is_full: bool = False
-    unfinished: Request | None = None
-
-    def drop(self, leaving: list[Request]) -> None:
-        """filter_batch."""
-        self.requests = _without(self.requests, leaving)
 
 
 class Scheduler:
@@ -127,6 +60,7 @@ class Scheduler:
         self._extends = 0
         self._retracted_before = 0
         self._evicted_before = 0
+        self._submitted = 0
 
     @property
     def waiting(self) -> int:
@@ -148,14 +82,18 @@ class Scheduler:
         forked._waiting, forked._results, forked._running = [], deque(), Batch(is_full=self._running.is_full)
         return forked
 
-    def submit(self, shape: Shape) -> Request:
+    def submit(self, shape: Shape, shared: Segment | None = None) -> Request:
         """A request arrives.
+
+        Args:
+            shared: what its prompt begins with, as others' prompts may; the rest of it is its own.
 
         Raises:
             NotServable: SGLang would refuse it, or cut its answer.
         """
         check_servable(shape, self.pool.size)
-        request = Request(shape)
+        self._submitted += 1
+        request = Request(shape, number=self._submitted, shared=shared)
         self._waiting.append(request)
         return request
 
@@ -228,9 +166,6 @@ class Scheduler:
         # alloc_paged_token_slots_extend: as if each row needed a page more.
         self._make_room(sum(tokens + self._page_size for _, tokens in adder.admitted))
         for request, tokens in adder.admitted:
-            if request.retracted and self.cache is not None:
-                request.pages = self.cache.pages(request)
-                request.tokens = len(request.pages) * self._page_size
             request.retracted = False
             request.pages += self.pool.extend(request.tokens, request.tokens + tokens)
             request.tokens += tokens
@@ -293,11 +228,11 @@ class Scheduler:
 
     def _give_up(self, request: Request) -> None:
         """release_kv_cache, with nothing more put into the tree."""
-        kept = 0
-        if self.cache is not None:
-            kept = self.cache.pages_of(request)
+        if self.cache is None:
+            self.pool.release(request.pages)
+        else:
+            self.pool.release(self.cache.own(request))
             self.cache.unlock(request)
-        self.pool.release(request.pages[kept:])
         request.pages = []
         request.tokens = 0
 
@@ -375,16 +310,10 @@ class Scheduler:
         for request in known.values():
             expected = 0 if request.finished else pages_for(request.tokens, self._page_size)
             assert len(request.pages) == expected
-        held = {page for request in known.values() for page in request.pages}
-        assert len(held) == sum(len(request.pages) for request in known.values()), "a page is held by two rows"
+        held: list[int] = []
+        for request in known.values():
+            held += request.pages if self.cache is None else self.cache.own(request)
         if self.cache is not None:
             self.cache.check()
-            held |= {page for node in self.cache.nodes for page in node.pages}
+            held += [page for node in self.cache.nodes for page in node.pages]
         self.pool.check(held, strangers)
-
-
-def _without(requests: list[Request], leaving: list[Request]) -> list[Request]:
-    if not leaving:
-        return requests
-    gone = set(map(id, leaving))
-    return [request for request in requests if id(request) not in gone]

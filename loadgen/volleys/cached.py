@@ -19,6 +19,7 @@ import random
 from collections.abc import Sequence
 
 from ..pages import Pool, Shape
+from ..planned import PlannedRequest, Segment
 from .aimed import Aim, row_of, spread
 
 _FLOODING_PAGES = 7
@@ -52,6 +53,26 @@ def beside_cache(pool: Pool, free: int, need: int, at: int, rng: random.Random) 
     pages = [1] * need
     pages[rng.randrange(need)] += held - need
     return [row_of(pool, each, at, at) for each in pages]
+
+
+def sharing(pool: Pool, aim: Aim, rng: random.Random) -> Sequence[PlannedRequest]:
+    """Rows that cross in their first step, of whose prompts all but one page, or all, is the same.
+
+    When the results of their prefill are processed, the tree has their first pages once, and the others come back
+    (`checkpoint`): more rows cross than there are pages for all prompts. That is done before the first step for all but
+    the last prefill, so requests of one token part the prefills.
+    """
+    segment = Segment(rng.getrandbits(31), pool.page_size)
+    alike = PlannedRequest(Shape(pool.page_size, 3), (segment,))
+    beside = aim.batch_size - aim.need
+    spare = max(0, pool.pages - 1 - aim.need - beside - rng.choice((0, 0, 0, 1, 1, 2, 3, 5, 8)))
+    held = spread(spare + beside, beside, rng.randint(1, beside)) if beside else []
+    others = [PlannedRequest(row_of(pool, pages, None, 2)) for pages in held]
+    front = beside - aim.trailing
+    requests = [*others[:front], *[alike] * aim.need, *others[front:]]
+    for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4))):
+        requests.insert(rng.randint(0, len(requests)), PlannedRequest(Shape(1, 1)))
+    return requests
 
 
 def after_end(pool: Pool, overlap: bool, aim: Aim, rng: random.Random) -> Sequence[Shape] | None:

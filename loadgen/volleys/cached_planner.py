@@ -5,19 +5,46 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ..coverage import After, Cell, cell_of
 from ..pages import Shape
-from ..scheduler_model import Scheduler
-from .aimed import aimed
-from .cached import after_end, after_retraction, beside_cache, clearing
+from ..planned import PlannedRequest
+from ..scheduler_model import ModelStep, Scheduler
+from .aimed import Aim, aimed
+from .cached import after_end, after_retraction, beside_cache, clearing, sharing
 from .forecast import after_volley
-from .planner import Volley, numbers
-
-KIND = "cached"
+from .planner import numbers
 
 _TRIES_AT_ONCE = 24
+_SHARING = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class CachedVolley:
+    """Requests for an idle server, and what follows from them.
+
+    Attributes:
+        requests: in the order in which they are sent.
+        foreseen: the decode steps that the model tells.
+        cell: what it is aimed at; None: at nothing in particular.
+    """
+
+    requests: tuple[PlannedRequest, ...]
+    foreseen: Sequence[ModelStep]
+    cell: Cell | None = None
+
+
+Planned = tuple[CachedVolley, Scheduler]
+"""A volley, and the server after it."""
+
+
+def with_foresight(server: Scheduler, shapes: Iterable[Shape]) -> Planned | None:
+    """A volley of requests that share nothing; None when it cannot be served."""
+    requests = tuple(map(PlannedRequest, shapes))
+    after = after_volley(server, requests)
+    return None if after is None else (CachedVolley(requests, after.steps), after)
 
 
 class CachedPlanner:
@@ -45,7 +72,7 @@ class CachedPlanner:
         self._tries = 0
         self._cell: Cell | None = None
 
-    def aim(self, server: Scheduler, hits: Mapping[Cell, int], candidates: int) -> tuple[Volley, Scheduler] | None:
+    def aim(self, server: Scheduler, hits: Mapping[Cell, int], candidates: int) -> Planned | None:
         """Try at most so many candidates; a volley that hits, and the server after it.
 
         Args:
@@ -59,43 +86,46 @@ class CachedPlanner:
                 )
                 self._tries = 0
                 if self._cell.after in (After.PREFILL, After.DECODE):
-                    return self._make_free(server, 2 * self._cell.need)
+                    return self._make_free(server, 2 * _fewest_all_needing(self._cell))
             cell = self._cell
             self._tries += 1
-            shapes = self._candidate(server, cell)
-            after = after_volley(server, shapes) if shapes else None
-            if shapes and after is not None:
+            requests = self._candidate(server, cell)
+            after = after_volley(server, requests) if requests else None
+            if requests and after is not None:
                 cells = {cell_of(step) for step in after.steps}
                 if cell in cells or any(each in self._place and not hits.get(each) for each in cells if each):
                     self._cell = None
-                    return Volley(KIND, tuple(shapes), after.steps, cell), after
+                    return CachedVolley(tuple(requests), after.steps, cell), after
             if self._tries >= _TRIES_AT_ONCE:
                 self.failed[cell] += 1
                 self._cell = None
         return None
 
-    def _make_free(self, server: Scheduler, pages: int) -> tuple[Volley, Scheduler] | None:
+    def _make_free(self, server: Scheduler, pages: int) -> Planned | None:
         """What is to be hit beside a cache that has pages left starts with enough free ones."""
         most = max(pages, server.pool.size.pages - 4)
-        return self._with(server, clearing(min(most, self._random.randint(pages, pages + 6))))
+        return with_foresight(server, clearing(min(most, self._random.randint(pages, pages + 6))))
 
-    def stir(self, server: Scheduler) -> tuple[Volley, Scheduler] | None:
+    def stir(self, server: Scheduler) -> Planned | None:
         """A short volley that hits nothing in particular, and leaves the cache with less."""
         pages = server.pool.size.pages
-        return self._with(server, clearing(self._random.randint(2, max(2, pages - 4))))
+        return with_foresight(server, clearing(self._random.randint(2, max(2, pages - 4))))
 
-    def _with(self, server: Scheduler, shapes: Sequence[Shape]) -> tuple[Volley, Scheduler] | None:
-        after = after_volley(server, shapes)
-        return None if after is None else (Volley(KIND, tuple(shapes), after.steps), after)
-
-    def _candidate(self, server: Scheduler, cell: Cell) -> Sequence[Shape] | None:
+    def _candidate(self, server: Scheduler, cell: Cell) -> Sequence[PlannedRequest] | None:
         rng, pool = self._random, server.pool.size
         aim = numbers(cell, pool, self._tries - 1, rng)
-        if aim is None:
-            return None
+        if aim is None or rng.random() < _SHARING:
+            # Without pages in common they would not fit.
+            rows = max(cell.batch_size, cell.need + cell.trailing)
+            return sharing(pool, Aim(cell.need, rows + rng.randint(0, 8), cell.trailing, cell.after.value), rng)
+        shapes = self._shapes(server, cell, aim)
+        return None if shapes is None else tuple(map(PlannedRequest, shapes))
+
+    def _shapes(self, server: Scheduler, cell: Cell, aim: Aim) -> Sequence[Shape] | None:
+        rng, pool = self._random, server.pool.size
         if cell.after in (After.PREFILL, After.DECODE):
             at = 1 if cell.after is After.PREFILL else rng.choice((2, 2, 3))
-            return beside_cache(pool, server.pool.free_pages, aim.need, at, rng)
+            return beside_cache(pool, server.pool.free_pages, max(aim.need, _fewest_all_needing(cell)), at, rng)
         if cell.after is After.EVICTION:
             if rng.random() < 0.3:
                 return after_end(pool, self._overlap, aim, rng)
@@ -103,3 +133,8 @@ class CachedPlanner:
         elif (draw := rng.random()) < 0.7:
             return after_end(pool, self._overlap, aim, rng) if draw < 0.35 else after_retraction(pool, aim, rng)
         return aimed(pool, self._overlap, aim, self._tries - 1, rng)
+
+
+def _fewest_all_needing(cell: Cell) -> int:
+    """Rows of which all need a page."""
+    return max(cell.need, cell.batch_size)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..pages import Pool, Shape
+from ..planned import PlannedRequest
 from ..scheduler_model import ModelStep, NotServable, Release, Request, Scheduler
 
 _LONGEST = 10_000
@@ -81,17 +82,21 @@ def _submitted(scheduler: Scheduler, shapes: Sequence[Shape]) -> list[Request] |
         return None
 
 
-def after_volley(server: Scheduler, shapes: Sequence[Shape]) -> Scheduler | None:
+def after_volley(server: Scheduler, requests: Iterable[PlannedRequest]) -> Scheduler | None:
     """An idle server that has had these requests in one POST, with the decode steps that it made of them.
 
     Args:
         server: as it was before; it is left alone.
+        requests: each shares one segment at most.
 
     Returns:
         None when SGLang would refuse one of them, or cut its answer, or when it takes too long.
     """
     after = server.fork()
-    if _submitted(after, shapes) is None:
+    try:
+        for request in requests:
+            after.submit(request.shape, *request.shared)
+    except NotServable:
         return None
     for _ in range(_LONGEST):
         if after.idle:

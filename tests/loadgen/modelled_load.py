@@ -78,7 +78,9 @@ class ModelledLoad:
             self.scheduler.check(len(self.strangers))
 
     def _arrive(self, wave: Wave) -> None:
-        arrived = [self.scheduler.submit(request.shape) for request in wave.requests]
+        # Without a prefix cache it is of no account what prompts share.
+        shares = self.scheduler.cache is not None
+        arrived = [self.scheduler.submit(r.shape, *(r.shared if shares else ())) for r in wave.requests]
         self.sent += arrived
         # A wave that is not streamed is one call, which is answered when its last request is.
         self._calls += [[request] for request in arrived] if wave.streamed else [arrived]

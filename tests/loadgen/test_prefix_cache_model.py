@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from loadgen.pages import Pool, Shape
+from loadgen.planned import PlannedRequest
 from loadgen.scheduler_model import ModelStep, Release, Scheduler
 from loadgen.volleys.forecast import after_volley
 
@@ -46,7 +47,7 @@ def test_model_makes_the_very_steps_that_a_real_server_made(path: Path) -> None:
         prefix_cache=True,
     )
     for number, volley in enumerate(recording["volleys"]):
-        after = after_volley(server, [Shape(*request) for request in expanded(volley["requests"])])
+        after = after_volley(server, [PlannedRequest(Shape(*request)) for request in expanded(volley["requests"])])
         assert after is not None
         made, recorded = [fields(step) for step in after.steps], expanded(volley["steps"])
         if number == 0:

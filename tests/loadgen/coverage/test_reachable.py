@@ -15,7 +15,7 @@ from loadgen.coverage.reachable import Situation, possible
 from loadgen.pages import Pool, Shape
 from loadgen.scenarios.base import ServerTraits
 from loadgen.scheduler_model.admission import NotServable
-from loadgen.scheduler_model.scheduler import Release, Scheduler
+from loadgen.scheduler_model import Release, Scheduler
 
 PAGE_SIZE = 8
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import assume, given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from loadgen.coverage import Cell, Coverage, Filler, cell_of
 from loadgen.pages import Pool, Shape
+from loadgen.planned import PlannedRequest
 from loadgen.scenarios.base import ServerTraits
 from loadgen.scheduler_model import Release, Scheduler
 from loadgen.volleys.cached import clearing, flooding
@@ -21,6 +23,10 @@ PAST = st.lists(st.lists(st.builds(Shape, st.integers(1, 60), st.integers(2, 40)
 
 def server_of(pool: Pool, *, overlap: bool = True, release: Release = Release.V0_5_23) -> Scheduler:
     return Scheduler(pool, overlap=overlap, release=release, chunked_prefill_size=pool.tokens, prefix_cache=True)
+
+
+def after_shapes(server: Scheduler, shapes: Sequence[Shape]) -> Scheduler | None:
+    return after_volley(server, map(PlannedRequest, shapes))
 
 
 def cached(server: Scheduler) -> list[int]:
@@ -37,8 +43,8 @@ def test_after_a_flood_the_cache_holds_the_same_whatever_was_before(
     fresh = server_of(pool, overlap=overlap, release=release)
     used = fresh
     for volley in past:
-        used = after_volley(used, volley) or used
-    floods = [after_volley(server, flooding(pool)) for server in (fresh, used)]
+        used = after_shapes(used, volley) or used
+    floods = [after_shapes(server, flooding(pool)) for server in (fresh, used)]
     assert floods[0] is not None and floods[1] is not None
     assert cached(floods[0]) == cached(floods[1])
     assert not any(step.retracted for flood in floods if flood for step in flood.steps)
@@ -47,9 +53,9 @@ def test_after_a_flood_the_cache_holds_the_same_whatever_was_before(
 @pytest.mark.parametrize("pages", [2, 7, 20])
 def test_a_clearing_leaves_more_than_so_many_pages_free(pages: int) -> None:
     pool = Pool(16, 32)
-    server = after_volley(server_of(pool), flooding(pool))
+    server = after_shapes(server_of(pool), flooding(pool))
     assert server is not None
-    cleared = after_volley(server, clearing(pages))
+    cleared = after_shapes(server, clearing(pages))
     assert cleared is not None and cleared.cache is not None
     assert cleared.pool.free_pages > pages
     assert cleared.pool.free_pages + cleared.cache.evictable_pages == pool.pages
@@ -64,7 +70,7 @@ def test_most_cells_are_hit_from_what_volleys_before_have_left(page_size: int, p
     pool = Pool(page_size, pages)
     cells = cells_of(ServerTraits(pool, overlap, prefix_cache=True))
     planner = CachedPlanner(overlap, cells, seed=1)
-    server = after_volley(server_of(pool, overlap=overlap), flooding(pool))
+    server = after_shapes(server_of(pool, overlap=overlap), flooding(pool))
     assert server is not None
     hits: Counter[Cell] = Counter()
     for _ in range(600):
@@ -89,7 +95,7 @@ def test_the_same_seed_gives_the_same_volleys(seed: int) -> None:
         for _ in range(60):
             found = planner.aim(server, {}, candidates=3)
             if found is not None:
-                volleys.append(found[0].shapes)
+                volleys.append(found[0].requests)
                 server = found[1]
         told.append(volleys)
     assert told[0] == told[1] != []
