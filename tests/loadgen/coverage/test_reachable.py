@@ -14,8 +14,8 @@ from loadgen.coverage.cells import need_bucket, power_bucket
 from loadgen.coverage.reachable import Situation, possible
 from loadgen.pages import Pool, Shape
 from loadgen.scenarios.base import ServerTraits
-from loadgen.scheduler_model.admission import NotServable
 from loadgen.scheduler_model import Release, Scheduler
+from loadgen.scheduler_model.admission import NotServable
 
 PAGE_SIZE = 8
 
