@@ -7,10 +7,12 @@ from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loadgen.pages import Pool, Shape
-from loadgen.planned import PlannedRequest
-from loadgen.scheduler_model import ModelStep, Release, Scheduler
+from loadgen.planned import PlannedRequest, Segment
+from loadgen.scheduler_model import ModelStep, NotServable, Release, Scheduler
 from loadgen.volleys.forecast import after_volley
 
 # Made from plan.jsonl and flight.bin of runs of `prefix`. Lists are run-length coded: [how often, what].
@@ -114,3 +116,49 @@ def test_a_fork_leaves_the_server_alone() -> None:
     fork.check()
     assert (server.pool.free_pages, cached(server), len(server.steps)) == before
     server.check()
+
+
+def test_rows_of_one_prompt_hold_its_full_pages_once_when_their_prefill_is_done() -> None:
+    server = Scheduler(Pool(16, 32), overlap=False, prefix_cache=True)
+    for _ in range(5):
+        server.submit(Shape(16, 3), Segment(7, 16))
+    while not server.idle:
+        server.iterate()
+        server.check()
+    assert [(step.batch_size, step.need, step.free) for step in server.steps[:2]] == [(5, 5, 31), (5, 0, 26)]
+
+
+REQUESTS = st.lists(
+    st.tuples(st.integers(1, 60), st.integers(2, 40), st.integers(0, 2), st.integers(0, 60)), min_size=1, max_size=25
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 16), st.integers(12, 60), st.booleans(), st.sampled_from(list(Release)), REQUESTS)
+def test_no_page_is_lost_or_held_twice_whatever_prompts_share(
+    page_size: int, pages: int, overlap: bool, release: Release, requests: list[tuple[int, int, int, int]]
+) -> None:
+    server = Scheduler(
+        Pool(page_size, pages),
+        overlap=overlap,
+        release=release,
+        chunked_prefill_size=4 * page_size,
+        prefix_cache=True,
+    )
+    taken = 0
+    for prompt, answer, key, shared in requests:
+        try:
+            server.submit(Shape(prompt, answer), Segment(key, min(prompt, shared)))
+        except NotServable:
+            continue
+        taken += 1
+        server.iterate()
+        server.check()
+    for _ in range(20_000):
+        if server.idle:
+            break
+        server.iterate()
+        server.check()
+    assert server.cache is not None and server.idle
+    assert server.pool.free_pages + server.cache.evictable_pages == pages
+    assert len(server.ended) == taken
