@@ -28,8 +28,9 @@ No prefill takes *exactly* the free pages, and none can: a request of `L` tokens
 `L + page_size < f * page_size`, so its `ceil(L / page_size)` pages are fewer than `f`; and between the chunks of a
 prompt nothing decodes. With the radix cache on, eviction before a prefill makes room for its tokens and a page for each
 of its requests (`mem_cache/allocation.py`, `alloc_paged_token_slots_extend`), with the same result. Only
-`--enable-mixed-chunk`, where running rows decode beside the chunks and take pages that were promised to them, is
-different: option `mixed_chunk`.
+`--enable-mixed-chunk` is different: running rows decode beside the chunks, and take pages that were promised to them.
+With option `mixed_chunk` half of the rounds have a holder that crosses between two chunks of the probe; the last
+chunk then needs just what is free.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ _ALONE_EVERY = 8
 _NEVER_SERVED_EVERY = 64
 _FIRST_NEVER_SERVED = 4
 _SERVED_MEANWHILE_TOKENS = 8
+_STEPS_AFTER_CHUNKS = 4
 
 
 Requests = tuple[PlannedRequest, ...]
@@ -133,6 +135,8 @@ def rounds(pool: Pool, options: ExtendOptions, seed: int) -> Iterator[tuple[Requ
             yield _never_served(pool, options, chance)
         elif number % _ALONE_EVERY == 0 and pool.tokens <= options.longest_prompt_tokens:
             yield (PlannedRequest(_alone(pool, chance)),), ()
+        elif _has_several_chunks(pool, options) and chance.random() < 0.5:
+            yield _between_chunks(pool, options, chance), ()
         else:
             yield _side_by_side(pool, options, chance)
 
@@ -177,6 +181,29 @@ def _side_by_side(pool: Pool, options: ExtendOptions, chance: random.Random) -> 
     probe = Shape(prompt, 1 + min(lead + count, probe_pages * page - prompt))
     first, then = tuple(map(PlannedRequest, holders)), tuple(map(PlannedRequest, [probe, *successors]))
     return ((*first, *then), ()) if at_once else (first, then)
+
+
+def _between_chunks(pool: Pool, options: ExtendOptions, chance: random.Random) -> Requests:
+    """A probe in several chunks, and a holder that crosses between two of them, and so takes the page left for it.
+
+    With mixed chunks a holder decodes with each chunk. It goes on until the probe is prefilled. The probe's last page
+    has room for as many tokens as rows decode, by which SGLang cuts its last chunk.
+    """
+    page, chunk = pool.page_size, _prefill_pages(pool, options)
+    # The holder's prefill ends with the end of a chunk, and leaves two at least to the probe.
+    held = chance.choice(range(chunk, pool.pages - 1 - chunk, chunk))
+    probe_pages = pool.pages - 1 - held
+    chunks = pages_for(probe_pages, chunk)
+    crossing = chance.randint(1, chunks - 1)
+    holder = Shape(held * page + 1 - crossing, chunks + _STEPS_AFTER_CHUNKS)
+    return PlannedRequest(holder), PlannedRequest(Shape(probe_pages * page - page // 2, 2))
+
+
+def _has_several_chunks(pool: Pool, options: ExtendOptions) -> bool:
+    """Whether chunks are mixed, and a pool's worth of them so many that one can follow a crossing, and not two."""
+    chunk = _prefill_pages(pool, options)
+    few = pages_for(pool.pages, chunk) + _STEPS_AFTER_CHUNKS <= pool.page_size
+    return options.mixed_chunk and 2 * chunk + 2 <= pool.pages and few and pool.tokens <= options.longest_prompt_tokens
 
 
 def _longest_pages(pool: Pool, options: ExtendOptions) -> int:

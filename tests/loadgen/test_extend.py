@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import islice
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from loadgen.pages import Pool, pages_for
+from loadgen.pages import Pool, crossings, pages_for
 from loadgen.planned import PlannedRequest
 from loadgen.scenarios.admission import (
     longest_accepted_prompt,
@@ -18,7 +19,15 @@ from loadgen.scenarios.admission import (
     longest_answered_prompt,
 )
 from loadgen.scenarios.base import Observation, ServerTraits
-from loadgen.scenarios.extend import MIN_PAGE_SIZE, MIN_POOL_PAGES, Extend, ExtendOptions, rounds
+from loadgen.scenarios.extend import (
+    MIN_PAGE_SIZE,
+    MIN_POOL_PAGES,
+    Extend,
+    ExtendOptions,
+    _between_chunks,
+    _has_several_chunks,
+    rounds,
+)
 from loadgen.scheduler_model import PagePool, Scheduler
 
 from .modelled_load import ModelledLoad
@@ -30,6 +39,7 @@ OPTIONS = st.builds(
     prefill_pages=st.none() | st.integers(1, 40),
     beyond=st.booleans(),
     longest_prompt_tokens=st.integers(1, 9000),
+    mixed_chunk=st.booleans(),
 )
 
 
@@ -145,6 +155,23 @@ def test_mixed_chunks_are_launched_when_asked_for() -> None:
     plain, mixed = (Extend.engine_needs(POOL, ExtendOptions(mixed_chunk=mixed)) for mixed in (False, True))
     assert mixed.arguments == (*plain.arguments, "--enable-mixed-chunk")
     assert plain.arguments[-1] == "512"
+
+
+@given(POOLS, st.builds(ExtendOptions, prefill_pages=st.none() | st.integers(1, 40), mixed_chunk=st.just(True)))
+def test_with_mixed_chunks_a_holder_crosses_once_before_the_last_chunk_of_the_probe(
+    pool: Pool, options: ExtendOptions
+) -> None:
+    """So the last chunk needs the pages that are free, and none is short."""
+    if not _has_several_chunks(pool, options):
+        return
+    chunk = options.prefill_pages or pool.pages // 8
+    for seed in range(20):
+        holder, probe = (request.shape for request in _between_chunks(pool, options, random.Random(seed)))
+        held, probed = (pages_for(shape.prompt_tokens, pool.page_size) for shape in (holder, probe))
+        assert held + 1 + probed == pool.pages and held % chunk == 0 and probed > chunk
+        (crossing,) = crossings(holder, pool.page_size)
+        assert crossing < pages_for(probed, chunk) < holder.decode_steps
+        assert list(crossings(probe, pool.page_size)) == []
 
 
 def test_pools_and_options_that_cannot_work_are_refused_by_field() -> None:

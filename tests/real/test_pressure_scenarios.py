@@ -58,6 +58,12 @@ def test_extend_reaches_the_end_of_the_pool_and_lives_with_what_is_never_served(
         assert found["kind"] == "starved" and found["shortest_prompt_tokens"] > longest_admitted_prompt(POOL), found
 
 
+def test_extend_with_mixed_chunks_has_prefills_that_take_the_last_page(tmp_path: Path) -> None:
+    mixed = ("--option", "mixed_chunk=true", "--option", "beyond=false")
+    ended = soaked(tmp_path, "extend", "--duration", "20s", *mixed)
+    assert ended.report["measures"]["tight_extends"] > 0
+
+
 def test_replay_sends_the_small_trace_and_its_shared_prefixes_are_found_in_the_cache(tmp_path: Path) -> None:
     ended = soaked(tmp_path, "replay", "--duration", "20s", "--option", "time_scale=0.1")
     assert ended.report["measures"]["requests"]["done"] > 0
