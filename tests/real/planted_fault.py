@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-EVERY_CROSSING_STEPS = 25
+EVERY_CROSSING_STEPS = 5
 
 _PLUGIN = f"""
 _seen = 0
