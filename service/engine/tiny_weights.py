@@ -19,7 +19,7 @@ VERSION = 2
 """Grows when other weights are written for the same configuration."""
 
 # Attention with such scores looks at many tokens, at each step at others, and what it adds outweighs the last token's
-# own embedding: of requests in which a single entry of the KV cache is wrong, among a hundred, half show it in 8 tokens.
+# own embedding: of requests with a single wrong entry in the KV cache, among a hundred, half show it within 8 tokens.
 _SCORE_GAIN = 1.0
 _ATTENTION_GAIN = 12.0
 
