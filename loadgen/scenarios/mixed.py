@@ -22,6 +22,7 @@ from pydantic import Field, model_validator
 from ..coverage import Coverage, Filler
 from ..pages import Pool, pages_for
 from ..scheduler_model import ModelStep, Release
+from ..volleys.chain import Chains
 from ..volleys.planner import KINDS, Planner, Volley
 from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
 
@@ -33,7 +34,9 @@ _CANDIDATE_PAGES = 192
 _MOST_FAILED = 3
 _UNFORESEEN = 3
 _TURNS = 8
-_LONGEST_SEARCH = 20
+_CHAINED_PAGES = 96
+_LONGEST_SEARCH = 300
+_FEWEST_CHAINED = 6
 
 
 class Weights(NoOptions):
@@ -70,6 +73,9 @@ class Mixed(Scenario[MixedOptions]):
         tight = self.coverage.reachable_tight
         self._cells = frozenset(cell for cell in tight if cell.filler is Filler.RUNNING_ROWS)
         self._planner = Planner(server.pool, server.overlap, self._cells, chunked_prefill_size, seed)
+        # Small pools are filled as fast as a chain of volleys would make its way.
+        chained = self._cells if server.pool.pages >= _CHAINED_PAGES else ()
+        self._chains = Chains(self._planner, chained, seed)
         self._next: Volley | None = None
         self._sent: Volley | None = None
         self._seen: list[ObservedStep] = []
@@ -113,7 +119,7 @@ class Mixed(Scenario[MixedOptions]):
     def next_wave(self, seen: Observation) -> Wave:
         self.coverage.observe_all(seen.steps)
         self._seen += seen.steps
-        if self._next is not None and self._next.cell in self.coverage.hits:
+        if self._next is not None and self._next.cells and self._next.cells <= self.coverage.hits.keys():
             self._next = None
         if self._next is None:
             self._next = self._plan()
@@ -124,7 +130,9 @@ class Mixed(Scenario[MixedOptions]):
         if volley is None:
             # The search goes on at the next look, but not for long.
             self._idle_looks += 1
-            volley = self._draw() if self._idle_looks > _LONGEST_SEARCH else None
+            volley = self._chains.as_it_is(_FEWEST_CHAINED)
+            if volley is None and self._idle_looks > _LONGEST_SEARCH:
+                volley = self._draw()
         if volley is None:
             return Wave()
         self._idle_looks = 0
@@ -141,7 +149,10 @@ class Mixed(Scenario[MixedOptions]):
                 return self._draw()
             # They were tried often: they have a turn now and then.
             wanted = set(missing)
-        return self._planner.aim(wanted, max(1, _CANDIDATE_PAGES // self.server.pool.pages))
+        candidates = max(1, _CANDIDATE_PAGES // self.server.pool.pages)
+        if self._chains.can_aim(wanted):
+            return self._chains.aim(wanted, candidates)
+        return self._planner.aim(wanted, candidates)
 
     def _draw(self) -> Volley | None:
         """Of the kinds in the mix that which lags most behind its share of the decode steps."""
@@ -159,8 +170,8 @@ class Mixed(Scenario[MixedOptions]):
         if volley is None:
             return
         self._steps_by_kind[volley.kind] += len(self._seen)
-        if volley.cell is not None and volley.cell not in self.coverage.hits:
-            self._planner.put_back(volley.cell)
+        for cell in sorted(volley.cells - self.coverage.hits.keys()):
+            self._planner.put_back(cell)
         self._unforeseen = 0 if _same(self._seen, volley.foreseen) else self._unforeseen + 1
         if self._unforeseen >= _UNFORESEEN:
             self._unforeseen = 0

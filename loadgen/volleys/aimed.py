@@ -31,6 +31,7 @@ _EARLY_CROSSINGS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 """How many rows cross earlier, by attempt: each eats a page that admission left over."""
 
 _SIMPLE_ATTEMPTS = 4
+_LONG_PROMPT_PAGES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def _together(pool: Pool, overlap: bool, aim: Aim, attempt: int, rng: random.Ran
     others = [row for row in range(rows) if row not in crossing]
     crossing |= {row: rng.randint(1, at - 1) for row in rng.sample(others, early)}
     sharing = rng.choice((1, 1, 2, aim.need, aim.need + early, (aim.need + early + 1) // 2))
-    held = spread(pages, rows, min(rows, sharing))
+    held = spread(pages, rows, enough_sharing(pages - rows, rows, sharing))
     shapes = [row_of(pool, held[row], crossing.get(row), at) for row in range(rows)]
     if in_flight:
         shapes.insert(rng.choice((0, rows)), row_of(pool, in_flight, None, at - 1))
@@ -105,7 +106,8 @@ def _in_two_turns(
     if early < 0 or pages < elders or filling < 1:
         return None
     early_elders = min(early, elders - aim.need)
-    held = spread(pages, elders, min(aim.need, rng.choice((1, 1, aim.need, (aim.need + 1) // 2))))
+    sharing = rng.choice((1, 1, aim.need, (aim.need + 1) // 2))
+    held = spread(pages, elders, enough_sharing(pages - elders, aim.need, sharing))
     crossing = dict.fromkeys(range(elders - aim.need, elders), at)
     crossing |= {row: rng.randint(max(1, at - 2), at - 1) for row in rng.sample(range(elders - aim.need), early_elders)}
     first = [row_of(pool, held[row], crossing.get(row), at) for row in range(elders)]
@@ -141,6 +143,14 @@ def _early_crossings(most: int, attempt: int, rng: random.Random) -> int:
     if most < 0:
         return -1
     return min(most, _EARLY_CROSSINGS[attempt]) if attempt < len(_EARLY_CROSSINGS) else rng.randint(0, most)
+
+
+def enough_sharing(extra: int, most: int, sharing: int) -> int:
+    """How many rows share `extra` pages: more than `sharing`, up to `most`, where prompts would be long otherwise.
+
+    Prefill costs the square of a prompt's length.
+    """
+    return min(most, max(sharing, extra // _LONG_PROMPT_PAGES))
 
 
 def spread(pages: int, rows: int, sharing: int) -> list[int]:

@@ -31,13 +31,13 @@ class Volley:
         kind: one of `KINDS`.
         shapes: in the order in which they are sent.
         foreseen: the decode steps that the model tells.
-        cell: what it is aimed at; None: at nothing in particular.
+        cells: what it is aimed at; none: at nothing in particular.
     """
 
     kind: str
     shapes: tuple[Shape, ...]
     foreseen: Sequence[ModelStep]
-    cell: Cell | None = None
+    cells: frozenset[Cell] = frozenset()
 
 
 class Planner:
@@ -52,7 +52,8 @@ class Planner:
         seed: the same seed and calls give the same volleys.
 
     Attributes:
-        release: the release of SGLang that the model follows; what was planned before it is changed is forgotten.
+        forecast: the model of the scheduler.
+        release: the release of SGLang that it follows; what was planned before it is changed is forgotten.
         found: the last volley that hit each cell, on the model.
         failed: how often a cell was put back.
     """
@@ -64,7 +65,7 @@ class Planner:
         self.found: dict[Cell, Volley] = {}
         self.failed: Counter[Cell] = Counter()
         self._overlap = overlap
-        self._forecast = Forecast(pool, overlap, chunked_prefill_size)
+        self.forecast = Forecast(pool, overlap, chunked_prefill_size)
         self._seed = seed
         self._random = random.Random(f"{seed} order")
         order = sorted(cells)
@@ -74,11 +75,11 @@ class Planner:
 
     @property
     def release(self) -> Release:
-        return self._forecast.release
+        return self.forecast.release
 
     @release.setter
     def release(self, release: Release) -> None:
-        self._forecast = replace(self._forecast, release=release)
+        self.forecast = replace(self.forecast, release=release)
         self.found.clear()
         self.failed.clear()
         self._tried.clear()
@@ -117,14 +118,14 @@ class Planner:
         best: Volley | None = None
         for _ in range(_DRAWS):
             shapes = DRAWN[kind](self.pool, self._random)
-            steps = self._forecast.steps(shapes)
+            steps = self.forecast.steps(shapes)
             if steps and (best is None or _tight_share(steps) > _tight_share(best.foreseen)):
                 best = Volley(kind, tuple(shapes), steps)
         return best
 
     def foresee(self, shapes: Sequence[Shape], release: Release) -> Sequence[ModelStep]:
         """The decode steps of a volley on another release."""
-        return replace(self._forecast, release=release).steps(shapes)
+        return replace(self.forecast, release=release).steps(shapes)
 
     def _candidate(self, cell: Cell) -> Volley | None:
         attempt = self._tried[cell]
@@ -134,18 +135,18 @@ class Planner:
         shapes = None if aim is None else aimed(self.pool, self._overlap, aim, attempt, rng)
         if not shapes:
             return None
-        steps = self._forecast.steps(shapes)
+        steps = self.forecast.steps(shapes)
         hit = next((step.step for step in steps if cell_of(step) == cell), None)
         if hit is None:
             return None
         if hit < len(steps):
             # What comes after it is wanted by nobody.
-            cut = self._forecast.cut(shapes, hit)
-            steps_of_cut = self._forecast.steps(cut)
+            cut = self.forecast.cut(shapes, hit)
+            steps_of_cut = self.forecast.steps(cut)
             if len(steps_of_cut) < len(steps) and any(cell_of(step) == cell for step in steps_of_cut):
                 shapes, steps = cut, steps_of_cut
         kind = RETRACTION if cell.after is After.RETRACTION else JOINT
-        return Volley(kind, tuple(shapes), steps, cell)
+        return Volley(kind, tuple(shapes), steps, frozenset({cell}))
 
 
 def numbers(cell: Cell, pool: Pool, attempt: int, rng: random.Random) -> Aim | None:
