@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .abort import Abort
 from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Restart, Scenario, ServerTraits, Wave
 from .burst import Burst
 from .churn import Churn
@@ -22,6 +23,7 @@ _SCENARIOS: tuple[type[Scenario[Any]], ...] = (
     Churn,
     Burst,
     Extend,
+    Abort,
     Replay,
     Steady,
     Waves,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from loadgen.pages import Pool, crossings
 from loadgen.scenarios.base import ServerTraits
-from loadgen.scenarios.carousel import Carousel
 from loadgen.scenarios.tight import (
     MIN_PAGE_SIZE,
     MIN_POOL_PAGES,
@@ -178,17 +176,13 @@ def test_without_overlap_a_surplus_of_a_page_is_held_by_a_successor_without_a_ne
     assert load.scenario.restarts == []
 
 
-def test_a_state_short_of_the_edge_that_lasts_is_left() -> None:
-    aims = Carousel._aims
-
-    def a_page_to_spare(*args: Any) -> tuple[int, int]:
-        leave, missing = aims(*args)
-        return leave + 1, missing
-
-    with mock.patch.object(Carousel, "_aims", a_page_to_spare):
+def test_when_too_few_steps_are_tight_it_begins_anew() -> None:
+    with mock.patch("loadgen.scenarios.tight._FEWEST_TIGHT", 1.1):
         load = tight_load(Pool(128, 32), needs=(1,), orders=("oldest",))
-        load.run(2000)
-    assert "too few decode steps were tight" in [restart.cause for restart in load.scenario.restarts]
+        load.run(700)
+    (restart,) = load.scenario.restarts
+    assert restart.cause == "too few decode steps were tight"
+    assert restart.reason.endswith("of the last 512")
 
 
 @settings(max_examples=5)

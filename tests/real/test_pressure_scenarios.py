@@ -69,3 +69,10 @@ def test_replay_sends_the_small_trace_and_its_shared_prefixes_are_found_in_the_c
     assert ended.report["measures"]["requests"]["done"] > 0
     found = [int(count) for count in re.findall(r"#cached-token: (\d+)", (ended.folder / "engine.log").read_text())]
     assert sum(found) >= 10 * POOL.page_size
+
+
+def test_abort_comes_to_the_edge_while_clients_hang_up(tmp_path: Path) -> None:
+    ended = soaked(tmp_path, "abort", "--duration", "15s")
+    measures = ended.report["measures"]
+    assert ended.exit_code == 0, ended.output
+    assert measures["requests"]["hung_up"] > 0 and measures["requests"]["done"] > 0
