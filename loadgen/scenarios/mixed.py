@@ -5,7 +5,7 @@ idle server does with them is determined, and the model of its scheduler tells i
 cells of the edge are left that no decode step fell in (`loadgen.coverage`), each volley is aimed at one of them: so
 many rows, of which so many cross in the same step, with so many rows behind them, and just as many pages free; right
 after a retraction, a prefill, or neither. When no cell is left, volleys of the kinds in the mix follow, in shares of
-the decode steps.
+the decode steps. On large pools, which take long to fill, one volley is aimed at many cells (`loadgen.volleys.chain`).
 
 What was hit is taken from what the probe saw, not from the model. Where the two differ, since the release is another
 or something else holds pages, a cell is aimed at again with another volley, and after some that were sent in vain
