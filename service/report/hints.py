@@ -38,7 +38,7 @@ def hints(run: Run) -> Iterator[str]:
 
 def _inconclusive(run: Run) -> Iterator[str]:
     if run.spec.load.scenario != _TIGHT:
-        yield f"the scenario {run.spec.load.scenario} does not aim for the edge; tight does"
+        yield f"the scenario {run.spec.load.scenario} does not aim for the edge in every step; tight does"
         return
     yield from _disturbed(run.measures)
     yield "run it again on a machine with less other work, or for longer (--duration)"

@@ -16,7 +16,6 @@ from tests.real.soaks import soak
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 POOL = Pool(128, 32)
-_READINESS_STEPS = 100
 
 
 def told(step: ObservedStep) -> tuple[int, ...]:
@@ -40,6 +39,5 @@ def test_every_volley_makes_the_very_steps_that_were_foreseen(tmp_path: Path, ov
     foreseen = [told(step) for step in scheduler.steps]
     assert foreseen
     seen = [told(step) for step in FlightReader(tmp_path / "flight.bin").steps()]
-    # Before the load come the steps of the readiness check.
-    beginnings = [seen[first : first + len(foreseen)] for first in range(_READINESS_STEPS)]
-    assert foreseen in beginnings
+    # Before the load come the steps of the readiness check, and of witnesses without pressure.
+    assert any(seen[first : first + len(foreseen)] == foreseen for first in range(len(seen)))
