@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .abort import Abort
+from .ballast import Ballast
 from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Restart, Scenario, ServerTraits, Wave
 from .burst import Burst
 from .churn import Churn
@@ -24,6 +25,7 @@ _SCENARIOS: tuple[type[Scenario[Any]], ...] = (
     Burst,
     Extend,
     Abort,
+    Ballast,
     Replay,
     Steady,
     Waves,

@@ -143,13 +143,12 @@ class Carousel:
     def _aims(self, admission: Admission, forecast: Forecast, course: Course) -> tuple[int, int]:
         """Pages to leave free after a pass of admissions, and requests to admit in it."""
         step = admission.step
-        crossing = forecast.crossing(step)
-        leave = crossing or course.next_need(step)
+        leave = forecast.keeping[step] + (forecast.ending[step] or course.next_need(step))
         # What comes back with this step has to be enough for the next, or some of it is left free now.
         lacking = max(0, course.turn(step + 1).need - forecast.ending[step + 1])
         next_need = forecast.crossing(step + 1) + min(lacking, leave)
-        leave = max(leave, crossing + next_need - forecast.coming_back(step))
-        missing = course.turn(step).others + crossing - (forecast.rows - admission.admitted)
+        leave = max(leave, forecast.crossing(step) + next_need - forecast.coming_back(step))
+        missing = course.turn(step).others + forecast.ending[step] - (forecast.rows - admission.admitted)
         if missing > leave + course.turn(step).others // _USUAL_SHORTAGE:
             # More are admitted when more pages are left: the next step has some to spare, and then there are more rows.
             leave = max(leave, min(missing, (admission.free + admission.pages) // 2))

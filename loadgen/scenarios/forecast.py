@@ -76,7 +76,7 @@ class Forecast:
             if rider.last_step == step:
                 self._returning += rider.pages + 1
             else:
-                self._seat(rider)
+                self._seat(rider.after_crossing(page_size) if rider.crosses == step else rider)
 
     def crossing(self, step: int) -> int:
         """Requests that cross in a decode step, of those that are known."""

@@ -54,6 +54,7 @@ _USUAL_NEEDS = (1, 2, 4, 8)
 _PAGES_FOR_A_NEED = 8
 _MOST_NEEDED = 16
 _FEWEST_PHASE_STEPS = 16
+_STEPS_BEFORE_THE_END = 8
 _FEWEST_PAGES_EACH = 2
 
 
@@ -90,10 +91,11 @@ class Tight(Scenario[TightOptions]):
 
     def __init__(self, server: ServerTraits, options: TightOptions, seed: int) -> None:
         super().__init__(server, options, seed)
-        self._leads = deque(possible_leads(server.pool))
+        self._pool = self._shared(server.pool, options)
+        self._leads = deque(possible_leads(self._pool))
         self._patience = _FIRST_PATIENCE_STEPS
         self._queue = options.queue
-        self._most_needed = max(needs_on(server.pool, options))
+        self._most_needed = max(self._needs())
         self._elapsed = 0.0
         self._begin()
 
@@ -140,11 +142,12 @@ class Tight(Scenario[TightOptions]):
             self._begin()
         tickets = self._plan()
         self._carousel.board(tickets)
-        return Wave.of(ticket.shape(self.server.pool.page_size) for ticket in tickets)
+        return Wave.of(ticket.shape(self._pool.page_size) for ticket in tickets)
 
     def _begin(self) -> None:
-        pool = self.server.pool
+        pool = self._pool
         self._phase = _Phase.OPENING
+        self._lasting: int | None = None
         self._carousel = Carousel(pool.page_size, prefill_pages(pool), self.server.overlap, self.seed)
         self._seats = choose_seats(pool, self._leads[0])
         self._now = 0
@@ -175,8 +178,14 @@ class Tight(Scenario[TightOptions]):
 
     def _plan(self) -> list[Ticket]:
         if self._phase is _Phase.OPENING:
+            if self._lasting is None:
+                lasting = self._lasting_requests()
+                self._lasting = len(lasting)
+                return lasting
+            if len(self._carousel.riders) < self._lasting:
+                return []
             self._phase = _Phase.SEATING
-            pages = seat_pages(self.server.pool, self._seats)
+            pages = seat_pages(self._pool, self._seats)
             return [Ticket(pages, self._leads[0] + seat) for seat in range(self._seats)]
         if self._phase is _Phase.SEATING:
             return self._fill()
@@ -186,7 +195,7 @@ class Tight(Scenario[TightOptions]):
         """Take what admission left over; when nothing is, begin to turn."""
         if self._carousel.queue:
             return []
-        crossings = [rider.last_step for rider in self._carousel.riders]
+        crossings = [rider.last_step for rider in self._carousel.riders if rider.crosses == rider.last_step]
         # What is sent now has to be in the server's queue when the first seat is free.
         if not crossings or min(crossings) < self._now + max(self._round_trip(), _FEWEST_STEPS_AHEAD):
             self._leads.rotate(-1)
@@ -195,10 +204,10 @@ class Tight(Scenario[TightOptions]):
             return []
         if self._carousel.free > 1:
             self._filled_at = self._now
-            at_step = min(max(crossings) + _FILL_MARGIN_STEPS - self._now, self.server.pool.page_size)
-            return [Ticket(min(self._carousel.free - 1, longest_prompt_pages(self.server.pool)), at_step)]
+            at_step = min(max(crossings) + _FILL_MARGIN_STEPS - self._now, self._pool.page_size)
+            return [Ticket(min(self._carousel.free - 1, longest_prompt_pages(self._pool)), at_step)]
         self._phase = _Phase.TURNING
-        self._seats = len(self._carousel.riders)
+        self._seats = len(crossings)
         self._course = self._new_course(min(crossings))
         self._tight = deque(maxlen=self._patience)
         return self._turn()
@@ -208,9 +217,14 @@ class Tight(Scenario[TightOptions]):
         return 0 if self._filled_at is None else self._now - self._filled_at
 
     def _turn(self) -> list[Ticket]:
-        if not self._carousel.queue and len(self._carousel.riders) < self._seats:
+        if not self._carousel.queue and len(self._carousel.riders) < self._seats + (self._lasting or 0):
             cause = "the server's queue ran dry"
             self._restart(cause, cause, _LONGEST_QUEUE)
+            return []
+        lasting = [rider.last_step for rider in self._carousel.riders if rider.crosses != rider.last_step]
+        if lasting and min(lasting) < self._now + _STEPS_BEFORE_THE_END:
+            cause = "the long requests are about to end"
+            self._restart(cause, cause, longest_queue=0)
             return []
         if len(self._tight) == self._patience and sum(self._tight) < _FEWEST_TIGHT * self._patience:
             # Some states repeat themselves without a surplus that stays. If starting anew is no help, do it less often.
@@ -230,17 +244,29 @@ class Tight(Scenario[TightOptions]):
             return []
         return self._carousel.successors(min(missing, max(portion, _QUEUE_PORTIONS)), self._course)
 
+    def _lasting_requests(self) -> list[Ticket]:
+        """Requests that run on beside those that take turns."""
+        return []
+
+    @classmethod
+    def _shared(cls, pool: Pool, options: TightOptions) -> Pool:
+        """What the requests share that take turns."""
+        return pool
+
+    def _needs(self) -> tuple[int, ...]:
+        return needs_on(self._pool, self.options)
+
     def _new_course(self, start: int) -> Course:
-        pool = self.server.pool
+        pool = self._pool
         phases = []
-        for wanted in needs_on(pool, self.options):
+        for wanted in self._needs():
             # After a long lead there are few seats.
             need = max(1, min(wanted, self._seats - 1))
             others = max(need, min(self._seats - 1, (pool.pages - need) // _FEWEST_PAGES_EACH - need))
             steps = max(_FEWEST_PHASE_STEPS, self.options.steps_per_need // len(self.options.orders))
             for order in self.options.orders:
                 mixed = order == "any"
-                phases.append(Phase(need, others, steps, mixed=mixed, pause=mixed))
+                phases.append(Phase(need, others + (self._lasting or 0), steps, mixed=mixed, pause=mixed))
         return Course(phases, start)
 
 

@@ -76,3 +76,10 @@ def test_abort_comes_to_the_edge_while_clients_hang_up(tmp_path: Path) -> None:
     measures = ended.report["measures"]
     assert ended.exit_code == 0, ended.output
     assert measures["requests"]["hung_up"] > 0 and measures["requests"]["done"] > 0
+
+
+def test_ballast_makes_a_pool_tight_that_long_requests_fill(tmp_path: Path) -> None:
+    ended = soaked(tmp_path, "ballast", "--pool-pages", "256", "--duration", "20s")
+    assert ended.exit_code == 0, ended.output
+    assert ended.report["measures"]["critical_share"] > 0.5
+    assert max(request["prompt_tokens"] for request in requests(ended)) > 10_000
