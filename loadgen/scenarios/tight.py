@@ -69,7 +69,10 @@ class TightOptions(NoOptions):
     """Options of `tight`."""
 
     queue: int = Field(
-        default=_USUAL_QUEUE, ge=8, le=_LONGEST_QUEUE, description="Requests kept waiting in the server's queue."
+        default=_USUAL_QUEUE,
+        ge=8,
+        le=_LONGEST_QUEUE,
+        description="Requests kept waiting in the server's queue, for each that crosses.",
     )
     needs: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
         default=None,
