@@ -13,23 +13,37 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ..pages import Pool
+from ..pages import Pool, pages_for
 from .base import EngineNeeds, Misfit
 from .riders import Ticket
 from .tight import MIN_PAGE_SIZE, Tight, TightOptions, needs_on
 
 _FEWEST_PAGES_TO_TURN = 24
 _SMALLEST_SHARE_OF_PROMPT = 2
+_USUAL_SHARE = 0.8
+_USUAL_BOUNDARIES = 8
 
 
 class BallastOptions(TightOptions):
     """Options of `ballast`."""
 
-    share: float = Field(default=0.8, gt=0, lt=1, description="Share of the pool that the long requests hold.")
-    ballast_tokens: int = Field(
-        default=16_384, ge=256, description="Prompt and answer of a long request, tokens; the model's context at most."
+    share: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Share of the pool that the long requests come to hold. Absent: 80 %, less on a small pool.",
     )
-    boundaries: int = Field(default=8, ge=1, le=1000, description="Pages that a long request takes while it decodes.")
+    ballast_tokens: int = Field(
+        default=16_384,
+        ge=256,
+        description="Prompt and answer of a long request at most, tokens. There are as few as that allows.",
+    )
+    boundaries: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="Pages that a long request takes while it decodes. Absent: 8, less on a small pool.",
+    )
 
 
 class Ballast(Tight):
@@ -44,15 +58,12 @@ class Ballast(Tight):
         page = pool.page_size
         if page < MIN_PAGE_SIZE:
             return super().faults(pool, options)
-        at_least = _SMALLEST_SHARE_OF_PROMPT * options.boundaries
-        if _pages_each(pool, options) < at_least:
-            message = f"holds fewer than {at_least} pages of {page}, twice the boundaries that it crosses"
-            return [Misfit("load.options.ballast_tokens", options.ballast_tokens, message)]
-        if _count(pool, options) < 1:
-            message = f"of {pool.pages} pages is less than one long request of {_pages_each(pool, options)} pages"
-            return [Misfit("load.options.share", options.share, message)]
+        each, boundaries = _pages_each(pool, options), _boundaries(pool, options)
+        if each < _SMALLEST_SHARE_OF_PROMPT * boundaries:
+            message = f"of the {each} pages of a long request; allowed: half of them, of at least 2 pages"
+            return [Misfit("load.options.boundaries", boundaries, message)]
         left = cls._shared(pool, options)
-        needed = _FEWEST_PAGES_TO_TURN + _count(pool, options) * options.boundaries
+        needed = _FEWEST_PAGES_TO_TURN + _count(pool, options) * boundaries
         if left.pages < needed:
             message = (
                 f"the long requests leave {left.pages} pages of it, and {needed} are needed to take turns in; "
@@ -68,7 +79,10 @@ class Ballast(Tight):
     @classmethod
     def longest_request(cls, pool: Pool, options: TightOptions) -> int:
         assert isinstance(options, BallastOptions)
-        return max(options.ballast_tokens, super().longest_request(cls._shared(pool, options), options))
+        return max(
+            _pages_each(pool, options) * pool.page_size,
+            super().longest_request(cls._shared(pool, options), options),
+        )
 
     @classmethod
     def _shared(cls, pool: Pool, options: TightOptions) -> Pool:
@@ -86,23 +100,37 @@ class Ballast(Tight):
             Ticket(
                 _prompt_pages(pool, options),
                 at_step=page - 1 - place * (page // 2) // count % (page // 2),
-                steps=options.boundaries * page,
+                steps=_boundaries(pool, options) * page,
             )
             for place in range(count)
         ]
 
 
-def _pages_each(pool: Pool, options: BallastOptions) -> int:
-    """Pages of a long request at its end."""
-    return options.ballast_tokens // pool.page_size
-
-
-def _prompt_pages(pool: Pool, options: BallastOptions) -> int:
-    return _pages_each(pool, options) - options.boundaries
+def _share_pages(pool: Pool, options: BallastOptions) -> int:
+    """Pages that the long requests hold together at their end, about."""
+    if options.share is not None:
+        return int(options.share * pool.pages)
+    return max(0, min(int(_USUAL_SHARE * pool.pages), pool.pages - _FEWEST_PAGES_TO_TURN))
 
 
 def _count(pool: Pool, options: BallastOptions) -> int:
-    return int(options.share * pool.pages) // _pages_each(pool, options)
+    """As few long requests as can be."""
+    return max(1, pages_for(_share_pages(pool, options), max(1, options.ballast_tokens // pool.page_size)))
+
+
+def _pages_each(pool: Pool, options: BallastOptions) -> int:
+    """Pages of a long request at its end."""
+    return _share_pages(pool, options) // _count(pool, options)
+
+
+def _boundaries(pool: Pool, options: BallastOptions) -> int:
+    if options.boundaries is not None:
+        return options.boundaries
+    return max(1, min(_USUAL_BOUNDARIES, _pages_each(pool, options) // _SMALLEST_SHARE_OF_PROMPT))
+
+
+def _prompt_pages(pool: Pool, options: BallastOptions) -> int:
+    return _pages_each(pool, options) - _boundaries(pool, options)
 
 
 def _at_the_end(pool: Pool, options: BallastOptions) -> Pool:

@@ -28,15 +28,17 @@ def ballast_load(pool: Pool, options: BallastOptions, *, overlap: bool = True) -
     return ModelledLoad(Ballast(ServerTraits(pool, overlap), options, seed=1), scheduler)
 
 
-@pytest.mark.parametrize("pages", [256, 2000])
+@pytest.mark.parametrize(("pages", "steps", "held"), [(32, 450, 0.15), (256, 900, 0.7), (2000, 900, 0.7)])
 @pytest.mark.parametrize("overlap", [True, False])
-def test_most_steps_are_critical_with_most_of_the_pool_held_by_long_requests(pages: int, overlap: bool) -> None:
+def test_most_steps_are_critical_with_most_of_the_pool_held_by_long_requests(
+    pages: int, steps: int, held: float, overlap: bool
+) -> None:
     load = ballast_load(Pool(128, pages), BallastOptions(), overlap=overlap)
-    steps = load.run(900)
-    assert sum(step.critical for step in steps) > 0.8 * len(steps)
+    made = load.run(steps)
+    assert sum(step.critical for step in made) > 0.8 * len(made)
     assert load.scheduler.retracted == 0 and load.scenario.restarts == []
     long = [request for request in load.sent if len(request.crossings) > 1]
-    assert sum(len(request.pages) for request in long) > 0.4 * pages
+    assert sum(len(request.pages) for request in long) > held * pages
 
 
 def test_when_the_long_requests_end_all_begins_anew() -> None:
@@ -64,8 +66,9 @@ def test_what_is_not_refused_can_be_served_and_leaves_the_pages_that_it_promises
 @pytest.mark.parametrize(
     ("pages", "options", "field"),
     [
-        (256, {"ballast_tokens": 1024}, "load.options.ballast_tokens"),
-        (256, {"share": 0.1}, "load.options.share"),
+        (256, {"boundaries": 103}, "load.options.boundaries"),
+        (256, {"ballast_tokens": 1024, "boundaries": 8}, "load.options.boundaries"),
+        (24, {}, "load.options.boundaries"),
         (135, {"share": 0.96}, "engine.pool_pages"),
     ],
 )
