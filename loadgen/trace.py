@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -25,6 +24,12 @@ from typing import Any
 BLOCK_TOKENS = 512
 """Tokens of a prompt that one hash id stands for."""
 
+MOST_LINES = 200_000
+"""Of a trace: more would take minutes to read, and most of the controller's memory."""
+
+_MOST_BYTES = 256 * 2**20
+_MOST_TOKENS = 10**9
+_LATEST = 10**15
 _FAULTS_TOLD = 10
 
 
@@ -90,6 +95,8 @@ def read_trace(path: Path, form: Format = Format.AUTO) -> Trace:
         if not path.is_file():
             raise NotATrace(["there is no such file" if not path.exists() else "it is not a file"])
         stat = path.stat()
+        if stat.st_size > _MOST_BYTES:
+            raise NotATrace([f"it has {stat.st_size:,} bytes; allowed: at most {_MOST_BYTES:,}"])
         return _read(path, form, stat.st_mtime_ns, stat.st_size)
     except OSError as error:
         raise NotATrace([f"cannot be read: {error.strerror or error}"]) from error
@@ -114,6 +121,8 @@ def parse_trace(lines: Iterable[str], form: Format = Format.AUTO) -> Trace:
     requests: list[tuple[float | None, TracedRequest]] = []
     numbers: dict[int, int] = {}
     for number, text in enumerate(lines, 1):
+        if number > MOST_LINES:
+            raise NotATrace([*faults, f"it has more than {MOST_LINES:,} lines, which is the most that is allowed"])
         if not text.strip():
             continue
         try:
@@ -165,16 +174,16 @@ def _request(
 
 def _tokens(record: Mapping[str, Any], key: str) -> int:
     value = _value(record, key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise _Fault(f"{key} is {_shown(value)}; give a whole number of tokens, at least 1")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_TOKENS:
+        raise _Fault(f"{key} is {_shown(value)}; give a whole number of tokens, from 1 to {_MOST_TOKENS:,}")
     return value
 
 
 def _time(record: Mapping[str, Any]) -> float:
     value = _value(record, "timestamp")
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LATEST:
         return float(value)
-    raise _Fault(f"timestamp is {_shown(value)}; give milliseconds, at least 0")
+    raise _Fault(f"timestamp is {_shown(value)}; give milliseconds, from 0 to {_LATEST:,}")
 
 
 def _blocks(record: Mapping[str, Any], prompt_tokens: int, numbers: dict[int, int]) -> tuple[int, ...]:

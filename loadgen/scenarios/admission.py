@@ -20,6 +20,7 @@ from ..pages import Pool, pages_for
 from .base import EngineNeeds
 
 _TOKENS_BESIDE_PROMPT = 7
+_USUAL_PREFILL_TOKENS = 2048
 
 
 def longest_accepted_prompt(pool: Pool) -> int:
@@ -60,3 +61,14 @@ def over_committing(prefill_pages: int, pool: Pool, *, prefix_cache: bool = Fals
         ),
         environment={"SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "0"},
     )
+
+
+def usual_launch(pool: Pool) -> EngineNeeds:
+    """A launch as SGLang's defaults have it, on any page size.
+
+    Its own prefill sizes are powers of two, and it does not start when a prefill is not whole pages.
+    """
+    if _USUAL_PREFILL_TOKENS % pool.page_size == 0:
+        return EngineNeeds()
+    size = pages_for(_USUAL_PREFILL_TOKENS, pool.page_size) * pool.page_size
+    return EngineNeeds(arguments=("--chunked-prefill-size", str(size)))

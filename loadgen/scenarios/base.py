@@ -170,6 +170,11 @@ class Scenario(abc.ABC, Generic[OptionsT]):
         return []
 
     @classmethod
+    def launch_faults(cls, pool: Pool, options: OptionsT) -> list[Misfit]:
+        """Of the faults those that also concern waves of its making that are sent again (`waves`)."""
+        return cls.faults(pool, options)
+
+    @classmethod
     def engine_needs(cls, pool: Pool, options: OptionsT) -> EngineNeeds:
         return EngineNeeds()
 

@@ -23,6 +23,7 @@ from ..coverage import Coverage, Filler
 from ..pages import Pool, pages_for
 from ..scheduler_model import ModelStep, Release
 from ..volleys.chain import Chains
+from ..volleys.drawn import DRAWN
 from ..volleys.planner import KINDS, Planner, Volley
 from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
 
@@ -158,7 +159,9 @@ class Mixed(Scenario[MixedOptions]):
         """Of the kinds in the mix that which lags most behind its share of the decode steps."""
         weights = self.options.weights.model_dump()
         kinds = [kind for kind in KINDS if weights[kind]]
-        for kind in sorted(kinds, key=lambda kind: self._steps_by_kind[kind] / weights[kind]):
+        kinds.sort(key=lambda kind: self._steps_by_kind[kind] / weights[kind])
+        # Of some kinds only those are known that were aimed at something: where nothing can be, the drawn ones serve.
+        for kind in (*kinds, *DRAWN):
             volley = self._planner.draw(kind)
             if volley is not None:
                 return volley

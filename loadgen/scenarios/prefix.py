@@ -39,7 +39,10 @@ class Prefix(Scenario[NoOptions]):
     def __init__(self, server: ServerTraits, options: NoOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self.coverage = Coverage(server)
-        cells = frozenset(cell for cell in self.coverage.reachable_tight if cell.filler is Filler.PREFIX_CACHE)
+        tight = self.coverage.reachable_tight
+        # Launched otherwise than it needs, without the cache, a server has only the others.
+        cells = frozenset(cell for cell in tight if cell.filler is Filler.PREFIX_CACHE) or tight
+        self._can_aim = bool(cells)
         self._planner = CachedPlanner(server.overlap, cells, seed)
         self._release = Release.V0_5_23
         self._unforeseen = 0
@@ -97,6 +100,8 @@ class Prefix(Scenario[NoOptions]):
         return Wave(self._sent.requests)
 
     def _plan(self) -> Planned | None:
+        if not self._can_aim:
+            return self._planner.stir(self._server)
         candidates = max(1, _CANDIDATE_PAGES // self.server.pool.pages)
         return self._planner.aim(self._server, self.coverage.hits, candidates)
 
@@ -138,7 +143,7 @@ class Prefix(Scenario[NoOptions]):
             overlap=self.server.overlap,
             release=release,
             chunked_prefill_size=_prefill_pages(pool) * pool.page_size,
-            prefix_cache=True,
+            prefix_cache=self.server.prefix_cache,
         )
 
 

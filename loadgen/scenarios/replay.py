@@ -16,7 +16,6 @@ requests. A repetition begins when all of the one before are answered. It shares
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +33,7 @@ SMALL_TRACE = Path(__file__).parent.parent / "traces" / "conversations.jsonl"
 
 _PREFILL_TOKENS = 8192
 _FAULTS_TOLD = 10
+_LARGEST_SCALE = 1000
 
 
 class ReplayOptions(NoOptions):
@@ -46,10 +46,14 @@ class ReplayOptions(NoOptions):
         default=Format.AUTO, description="`mooncake`, `lengths`, or `auto`: the first line tells which."
     )
     time_scale: float = Field(
-        default=1.0, ge=0, le=1000, description="Factor on the times between requests: 0.1 is ten times as fast."
+        default=1.0,
+        ge=0,
+        le=_LARGEST_SCALE,
+        description="Factor on the times between requests: 0.1 is ten times as fast.",
     )
     length_scale: float | Literal["fit"] = Field(
-        default="fit", description="Factor on lengths, above 0; `fit`: at most 1, and so that every request fits."
+        default="fit",
+        description="Factor on lengths, above 0, at most 1000; `fit`: at most 1, and so that every request fits.",
     )
     repeat: int | None = Field(default=None, ge=1, description="Times it is replayed; absent: until the load ends.")
     open_requests: int = Field(
@@ -61,10 +65,10 @@ class ReplayOptions(NoOptions):
     @classmethod
     def _is_a_factor(cls, value: Any) -> Any:
         """One fault for both of the types that it may have."""
-        with contextlib.suppress(TypeError, ValueError):
-            if value == "fit" or 0 < float(value) < math.inf:
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            if value == "fit" or 0 < float(value) <= _LARGEST_SCALE:
                 return value
-        raise ValueError("no factor; allowed: a number above 0, or fit")
+        raise ValueError(f"no factor; allowed: a number above 0, at most {_LARGEST_SCALE}, or fit")
 
 
 class Replay(Scenario[ReplayOptions]):
@@ -96,6 +100,11 @@ class Replay(Scenario[ReplayOptions]):
             Misfit("load.options.length_scale", options.length_scale, _too_long(request, block, pool))
             for request in too_long[:_FAULTS_TOLD]
         ]
+
+    @classmethod
+    def launch_faults(cls, pool: Pool, options: ReplayOptions) -> list[Misfit]:
+        """None: waves that were written down hold all that the trace had for them."""
+        return []
 
     @classmethod
     def engine_needs(cls, pool: Pool, options: ReplayOptions) -> EngineNeeds:

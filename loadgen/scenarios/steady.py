@@ -11,9 +11,9 @@ import random
 from pydantic import Field
 
 from ..pages import Pool, Shape, pages_for
+from .admission import usual_launch
 from .base import EngineNeeds, Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
 
-_PREFILL_TOKENS = 2048
 _TOKENS_BESIDE_PROMPT = 6
 
 
@@ -51,11 +51,7 @@ class Steady(Scenario[SteadyOptions]):
 
     @classmethod
     def engine_needs(cls, pool: Pool, options: SteadyOptions) -> EngineNeeds:
-        if _PREFILL_TOKENS % pool.page_size == 0:
-            return EngineNeeds()
-        # SGLang's own sizes are powers of two, and it does not start when a prefill is not whole pages.
-        size = pages_for(_PREFILL_TOKENS, pool.page_size) * pool.page_size
-        return EngineNeeds(arguments=("--chunked-prefill-size", str(size)))
+        return usual_launch(pool)
 
     @classmethod
     def longest_request(cls, pool: Pool, options: SteadyOptions) -> int:

@@ -13,13 +13,15 @@ seed and the number of each request (`loadgen.notation`), so they are those of t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ..notation import read_requests
 from ..pages import Pool
 from ..planned import PlannedRequest
+from .admission import usual_launch
 from .base import EngineNeeds, Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
 
 _MOST_STEPS = 10**12
@@ -89,11 +91,8 @@ class WavesOptions(NoOptions):
             if value and "made_by" in info.data:
                 raise ValueError("options of no scenario; allowed: none without made_by")
             return value
-        try:
-            maker.Options.model_validate(value)
-        except ValidationError as error:
-            told = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors(include_url=False))
-            raise ValueError(f"no options of {maker.name}; {'; '.join(told)}") from None
+        # Whatever is wrong is told as of the field within `made_with` that it is in.
+        maker.Options.model_validate(value)
         return value
 
     def maker(self) -> tuple[type[Scenario[Any]], NoOptions] | None:
@@ -128,7 +127,7 @@ class Waves(Scenario[WavesOptions]):
     @classmethod
     def faults(cls, pool: Pool, options: WavesOptions) -> list[Misfit]:
         maker = options.maker()
-        faults = maker[0].faults(pool, maker[1]) if maker is not None else []
+        faults = [] if maker is None else list(map(_of_the_maker, maker[0].launch_faults(pool, maker[1])))
         longest = max(request.shape.prompt_tokens for wave in options.requests() for request in wave)
         if longest >= pool.tokens:
             message = f"a prompt of {longest} tokens does not fit into {pool.pages} pages of {pool.page_size}"
@@ -138,7 +137,7 @@ class Waves(Scenario[WavesOptions]):
     @classmethod
     def engine_needs(cls, pool: Pool, options: WavesOptions) -> EngineNeeds:
         maker = options.maker()
-        return maker[0].engine_needs(pool, maker[1]) if maker is not None else EngineNeeds()
+        return maker[0].engine_needs(pool, maker[1]) if maker is not None else usual_launch(pool)
 
     @classmethod
     def longest_request(cls, pool: Pool, options: WavesOptions) -> int:
@@ -167,6 +166,11 @@ class Waves(Scenario[WavesOptions]):
             return False
         stepped = not wave.idle and self._steps - self._idle_steps >= wave.after_steps
         return stepped or not seen.open_requests
+
+
+def _of_the_maker(fault: Misfit) -> Misfit:
+    """Its options stand in `made_with`."""
+    return replace(fault, field=fault.field.replace("load.options.", "load.options.made_with.", 1))
 
 
 def _scenarios() -> dict[str, type[Scenario[Any]]]:

@@ -55,7 +55,7 @@ class CachedPlanner:
     each time.
 
     Args:
-        cells: what is to be hit.
+        cells: what is to be hit; where there is none, nothing is aimed at.
         seed: the same seed and calls give the same volleys.
 
     Attributes:
@@ -79,7 +79,7 @@ class CachedPlanner:
             server: as it will be when the volley arrives.
             hits: how often each cell was hit.
         """
-        for _ in range(candidates):
+        for _ in range(candidates if self._place else 0):
             if self._cell is None:
                 self._cell = min(
                     self._place, key=lambda cell: (hits.get(cell, 0) + self.failed[cell], self._place[cell])

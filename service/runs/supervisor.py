@@ -131,7 +131,10 @@ class _Attempt:
         facts = self._prepared.facts
         client = client_of(self._plan, facts)
         prompts = PromptMaker(self._seed, range(facts.vocabulary))
-        scenario = self._scenario = self._prepared.scenario(server, self._prepared.options, self._seed)
+        # It may have a long trace to read.
+        scenario = self._scenario = await anyio.to_thread.run_sync(
+            self._prepared.scenario, server, self._prepared.options, self._seed
+        )
         inspection = self._inspection = Inspection(self._spec, self._seed, self._engine, facts, server, client, prompts)
         kills_before = oom_kills()
         alarm: Alarm | None = None

@@ -129,3 +129,12 @@ def test_pools_on_which_it_cannot_work_are_told_by_field(pool: Pool, fields: lis
 def test_weights_that_make_no_mix_are_refused(weights: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         MixedOptions.model_validate({"weights": weights})
+
+
+@pytest.mark.parametrize("weights", [{}, {"staggered": 0, "long_answers": 0, "burst": 0}])
+def test_where_no_cell_can_be_reached_it_still_makes_load(weights: dict[str, float]) -> None:
+    scenario = Mixed(
+        ServerTraits(Pool(128, 32), max_running_requests=1), MixedOptions.model_validate({"weights": weights}), seed=1
+    )
+    assert not scenario.coverage.reachable_tight
+    assert len(ModelledLoad(scenario, Scheduler(Pool(128, 32))).run(50)) >= 50

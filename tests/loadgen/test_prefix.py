@@ -98,3 +98,16 @@ def test_every_request_is_one_that_the_server_answers_in_full() -> None:
 )
 def test_pools_on_which_it_cannot_work_are_told_by_field(pool: Pool, fields: list[str]) -> None:
     assert [misfit.field for misfit in Prefix.faults(pool, NoOptions())] == fields
+
+
+def test_without_a_prefix_cache_it_aims_at_what_such_a_server_can_reach() -> None:
+    load = ModelledLoad(Prefix(ServerTraits(Pool(128, 32)), NoOptions(), seed=1), Scheduler(Pool(128, 32)))
+    steps = load.run(200)
+    assert sum(step.critical for step in steps) > 20
+
+
+def test_where_no_cell_can_be_reached_it_still_makes_load() -> None:
+    traits = ServerTraits(Pool(128, 32), max_running_requests=1)
+    scenario = Prefix(traits, NoOptions(), seed=1)
+    assert not scenario.coverage.reachable_tight
+    assert len(ModelledLoad(scenario, Scheduler(Pool(128, 32))).run(50)) >= 50

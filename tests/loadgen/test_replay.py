@@ -177,7 +177,7 @@ def test_a_trace_that_cannot_be_read_is_refused_by_its_path(tmp_path: Path) -> N
 def test_each_bad_line_is_a_fault_of_its_own(tmp_path: Path) -> None:
     good, bad = {"prompt_tokens": 5, "max_new_tokens": 1}, {"prompt_tokens": 5, "max_new_tokens": -1}
     first, second = Replay.faults(POOL, ReplayOptions(path=write(tmp_path, bad, good, bad)))
-    assert first.message == "line 1: max_new_tokens is -1; give a whole number of tokens, at least 1"
+    assert first.message == "line 1: max_new_tokens is -1; give a whole number of tokens, from 1 to 1,000,000,000"
     assert second.message.startswith("line 3: max_new_tokens")
 
 
@@ -197,16 +197,24 @@ def test_a_pool_that_no_scale_makes_large_enough_is_refused() -> None:
     assert (misfit.field, misfit.value) == ("engine.pool_pages", 2)
 
 
-@pytest.mark.parametrize("scale", [0, -1, float("inf"), float("nan"), "full", None, [1]])
+@pytest.mark.parametrize("scale", [0, -1, float("inf"), float("nan"), 1001, 1e306, 10**400, "full", None, [1]])
 def test_a_scale_that_is_no_factor_is_one_fault(scale: Any) -> None:
-    with pytest.raises(ValidationError, match=r"allowed: a number above 0, or fit") as caught:
+    with pytest.raises(ValidationError, match=r"allowed: a number above 0, at most 1000, or fit") as caught:
         ReplayOptions(length_scale=scale)
     assert caught.value.error_count() == 1
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"time_scale": -1}, {"repeat": 0}, {"format": "csv"}, {"path": ""}, {"speed": 2}],
+    [
+        {"time_scale": -1},
+        {"time_scale": 1e306},
+        {"time_scale": 10**400},
+        {"repeat": 0},
+        {"format": "csv"},
+        {"path": ""},
+        {"speed": 2},
+    ],
 )
 def test_options_out_of_range_or_unknown_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):

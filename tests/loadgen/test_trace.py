@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import loadgen.trace as trace_module
 from loadgen.scenarios.replay import SMALL_TRACE
 from loadgen.trace import BLOCK_TOKENS, Format, NotATrace, TracedRequest, parse_trace, read_trace
 
@@ -72,12 +73,17 @@ def test_the_first_line_tells_the_form_and_hash_ids_are_passed_over_in_a_trace_o
         ({"input_length": 5}, "output_length is missing"),
         ({"prompt_tokens": 5}, "max_new_tokens is missing"),
         ({}, "prompt_tokens is missing"),
-        ({"prompt_tokens": 0, "max_new_tokens": 1}, "prompt_tokens is 0; give a whole number of tokens, at least 1"),
+        (
+            {"prompt_tokens": 0, "max_new_tokens": 1},
+            "prompt_tokens is 0; give a whole number of tokens, from 1 to 1,000,000,000",
+        ),
         ({"prompt_tokens": 5, "max_new_tokens": 1.5}, "max_new_tokens is 1.5; give a whole"),
         ({"prompt_tokens": True, "max_new_tokens": 1}, "prompt_tokens is true; give a whole"),
         ({"prompt_tokens": "9" * 99, "max_new_tokens": 1}, 'prompt_tokens is "999'),
-        ({"prompt_tokens": 5, "max_new_tokens": 1, "timestamp": -1}, "timestamp is -1; give milliseconds, at least 0"),
+        ({"prompt_tokens": 5, "max_new_tokens": 1, "timestamp": -1}, "timestamp is -1; give milliseconds, from 0"),
         ({"prompt_tokens": 5, "max_new_tokens": 1, "timestamp": float("inf")}, "timestamp is Infinity"),
+        ({"prompt_tokens": 5, "max_new_tokens": 1, "timestamp": 10**309}, "timestamp is 1000"),
+        ({"prompt_tokens": 5, "max_new_tokens": int("9" * 4299)}, "max_new_tokens is 9999"),
         ({"prompt_tokens": 5, "max_new_tokens": 1, "timestamp": None}, "timestamp is null"),
         ({"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": 3}, "hash_ids is 3; give a list of whole"),
         ({"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": ["a"]}, 'hash_ids is ["a"]; give a list'),
@@ -104,6 +110,20 @@ def test_text_that_is_no_trace_at_all_is_refused() -> None:
 def test_every_bad_line_is_told_of_the_first_ten() -> None:
     told = faults(lines(*[{"prompt_tokens": 5, "max_new_tokens": 0}] * 30))
     assert [fault.partition(":")[0] for fault in told] == [f"line {number}" for number in range(1, 11)]
+
+
+def test_a_trace_that_is_too_long_is_refused_before_it_takes_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_module, "MOST_LINES", 3)
+    record = {"prompt_tokens": 5, "max_new_tokens": 1}
+    assert len(parse_trace(lines(*[record] * 3)).requests) == 3
+    assert faults(lines(*[record] * 4)) == ("it has more than 3 lines, which is the most that is allowed",)
+
+
+def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "trace").open("wb") as file:
+        file.truncate(10**9)
+    with pytest.raises(NotATrace, match="it has 1,000,000,000 bytes; allowed: at most"):
+        read_trace(tmp_path / "trace")
 
 
 def test_files_that_cannot_be_read_say_so(tmp_path: Path) -> None:
