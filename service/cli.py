@@ -193,7 +193,7 @@ def soak(
     bounds = [*(threshold or []), *([f"critical_steps >= {min_critical}"] if min_critical else [])]
     try:
         flags |= {("load", "options", key): value for key, value in map(parse_option, option or [])}
-        data = apply_flags(load_yaml(file[0]) if file else None, flags)
+        data = apply_flags(load_yaml(file[0], pipes=True) if file else None, flags)
         data = extend(data, ("engine", "args"), [*(engine_arg or []), *(engine_args or [])])
         data = extend(data, ("thresholds",), bounds)
         spec = parse_spec(data)
@@ -234,6 +234,8 @@ def flight(
     from service.plugin.flight_reader import FlightReader
     from service.report.flight_table import print_flight
 
+    if file.exists() and not (file.is_file() or file.is_dir()):
+        refuse("file", str(file), "it is not a regular file")
     try:
         reader = FlightReader(file)
     except (OSError, NotAFlightFile) as error:

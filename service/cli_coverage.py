@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from loadgen.coverage import Coverage
 
 EXIT_NOT_REACHED = 3
+_FAULTS_TOLD = 5
 
 
 def coverage(
@@ -35,6 +36,9 @@ def coverage(
         asked = None if min_share is None else parse_share(min_share)
     except ValueError as error:
         refuse("min-share", min_share, str(error))
+    files = [_report_of(path) for path in runs]
+    if svg is not None and svg.exists() and any(svg.samefile(file) for file in files if file.exists()):
+        refuse("svg", str(svg), "this is the report that is shown; give another file")
     parts = [_of_run(path) for path in runs]
     whole = Coverage.together(parts)
     screen = console()
@@ -53,14 +57,21 @@ def coverage(
         raise typer.Exit(EXIT_NOT_REACHED)
 
 
+def _report_of(path: Path) -> Path:
+    from service.runs.folder import REPORT_FILE
+
+    return path / REPORT_FILE if path.is_dir() else path
+
+
 def _of_run(path: Path) -> Coverage:
     from pydantic import ValidationError
 
     from service.report.json_report import read_report
     from service.runs.coverage import EdgeCoverage, read_back
-    from service.runs.folder import REPORT_FILE
+    from service.runs.faults import faults_of
 
-    file = path / REPORT_FILE if path.is_dir() else path
+    file = _report_of(path)
+    damaged = f"{file.name} is no report of a run, or a damaged one"
     try:
         measures = read_report(file)["measures"]
         if measures.get("coverage") is None:
@@ -68,5 +79,8 @@ def _of_run(path: Path) -> Coverage:
         return read_back(EdgeCoverage.model_validate(measures["coverage"]))
     except OSError as error:
         refuse("run", str(path), f"{file.name} cannot be read: {error.strerror or error}")
-    except (KeyError, TypeError, AttributeError, ValidationError, ValueError) as error:
-        refuse("run", str(path), f"{file.name} is no report of a run, or a damaged one: {str(error).splitlines()[0]}")
+    except ValidationError as error:
+        faults = faults_of(error, EdgeCoverage, "measures.coverage")
+        refuse("run", str(path), "; ".join([f"{damaged}: {faults[0]}", *map(str, faults[1:_FAULTS_TOLD])]))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        refuse("run", str(path), f"{damaged}: {str(error).splitlines()[0]}")

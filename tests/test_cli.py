@@ -188,7 +188,14 @@ def test_a_recording_is_printed_and_what_is_none_is_refused(tmp_path: Path) -> N
     result = run("flight", str(file))
     assert (result.exit_code, "CRITICAL" in result.output) == (0, True)
     file.write_bytes(b"x" * 5000)
-    for path, said in ((file, "not a flight recording"), (tmp_path / "none", "No such file"), (tmp_path, "directory")):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    refused = {
+        file: "not a flight recording",
+        tmp_path / "none": "No such file",
+        tmp_path: "directory",
+        pipe: "regular",
+    }
+    for path, said in refused.items():
         result = run("flight", str(path))
         assert result.exit_code == 2
         assert said in result.output

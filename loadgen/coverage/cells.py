@@ -68,6 +68,8 @@ class Cell(NamedTuple):
             raise ValueError(f"{text!r} is no cell; one is written as in 'tight 1 8 4 running_rows prefill'") from None
         if cell.need < 1 or cell[:3] != (need_bucket(cell.need), *map(power_bucket, cell[1:3])):
             raise ValueError(f"{text!r} is no cell: its counts are not the lower bounds of buckets")
+        if cell.need + cell.trailing > power_bucket_end(cell.batch_size):
+            raise ValueError(f"{text!r} is no cell: a batch of that size has not so many rows")
         return cell
 
 

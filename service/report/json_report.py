@@ -9,6 +9,7 @@ from typing import Any
 
 from service.runs.folder import REPORT_FILE, write_atomically
 from service.runs.model import Run
+from service.runs.reading import read_text
 
 SCHEMA_VERSION = 1
 """Grows when a key is renamed, removed or changes its meaning; new keys may appear without that."""
@@ -72,7 +73,10 @@ def read_report(file: Path) -> dict[str, Any]:
         OSError: it cannot be read.
         ValueError: it is no report.
     """
-    report = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        report = json.loads(read_text(file))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(report, dict) or "measures" not in report:
         raise ValueError("it has no measures")
     return report

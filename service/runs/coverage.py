@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from loadgen.coverage import After, Cell, Coverage, Relation
 from loadgen.pages import Pool
 from loadgen.scenarios import ServerTraits
+from service.runs.spec import MAX_PAGE_SIZE, MAX_POOL_PAGES, MIN_PAGE_SIZE, MIN_POOL_PAGES
+
+Steps = Annotated[int, Field(ge=1, le=2**63 - 1)]
+"""How many decode steps a cell had."""
 
 
 class _Value(BaseModel):
@@ -18,11 +23,11 @@ class _Value(BaseModel):
 class CoveredServer(_Value):
     """What of a server decides which cells can exist on it."""
 
-    page_size: int
-    pool_pages: int
+    page_size: int = Field(ge=MIN_PAGE_SIZE, le=MAX_PAGE_SIZE)
+    pool_pages: int = Field(ge=MIN_POOL_PAGES, le=MAX_POOL_PAGES)
     overlap: bool
     prefix_cache: bool
-    max_running_requests: int | None = None
+    max_running_requests: int | None = Field(default=None, ge=0)
 
     @classmethod
     def of(cls, server: ServerTraits) -> CoveredServer:
@@ -42,8 +47,8 @@ class CoveredServer(_Value):
 class CellShare(_Value):
     """Tight cells, and how many of them were hit."""
 
-    reachable: int
-    hit: int
+    reachable: int = Field(ge=0)
+    hit: int = Field(ge=0)
 
 
 class EdgeCoverage(_Value):
@@ -53,21 +58,21 @@ class EdgeCoverage(_Value):
     what came just before, as in `tight 1 8 4 running_rows prefill`.
     """
 
-    share: float = Field(description="Reachable tight cells that were hit, of all of them, from 0 to 1.")
-    reachable: int = Field(description="Tight cells that can exist on this server.")
-    hit: int = Field(description="Those of them that were hit.")
-    unforeseen: int = Field(default=0, description="Cells that were hit though thought unreachable.")
+    share: float = Field(ge=0, le=1, description="Reachable tight cells that were hit, of all of them, from 0 to 1.")
+    reachable: int = Field(ge=0, description="Tight cells that can exist on this server.")
+    hit: int = Field(ge=0, description="Those of them that were hit.")
+    unforeseen: int = Field(default=0, ge=0, description="Cells that were hit though thought unreachable.")
     after: dict[str, CellShare] = Field(
         default_factory=dict, description="The tight cells by what came between the step before and theirs."
     )
     server: CoveredServer = Field(description="What decides which cells can exist.")
-    tight: dict[str, int] = Field(
+    tight: dict[str, Steps] = Field(
         default_factory=dict, description="Steps by tight cell; told when the load has ended."
     )
-    near: dict[str, int] = Field(
+    near: dict[str, Steps] = Field(
         default_factory=dict, description="Steps by cell one page over or under the edge; likewise."
     )
-    unforeseen_cells: dict[str, int] = Field(
+    unforeseen_cells: dict[str, Steps] = Field(
         default_factory=dict, description="Of both, those that were thought unreachable; likewise."
     )
 
@@ -100,10 +105,20 @@ def read_back(told: EdgeCoverage) -> Coverage:
     """The coverage that a run told.
 
     Raises:
-        ValueError: it names a cell that is none.
+        ValueError: it names a cell that is none, that stands among those of another relation, or that no pool of this
+            size can have.
     """
-    coverage = Coverage(told.server.traits())
-    coverage.add({Cell.parse(text): steps for text, steps in (told.tight | told.near).items()})
+    server = told.server.traits()
+    hits = {Cell.parse(text): steps for text, steps in told.tight.items()}
+    if strays := [cell for cell in hits if cell.relation is not Relation.TIGHT]:
+        raise ValueError(f"'{strays[0]}' stands among the tight cells, and is none")
+    near = {Cell.parse(text): steps for text, steps in told.near.items()}
+    if strays := [cell for cell in near if cell.relation is Relation.TIGHT]:
+        raise ValueError(f"'{strays[0]}' stands among the cells one page over or under the edge, and is none")
+    if strays := [cell for cell in hits | near if cell.batch_size > server.pool.tokens]:
+        raise ValueError(f"'{strays[0]}' has more rows than the pool has tokens")
+    coverage = Coverage(server)
+    coverage.add(hits | near)
     return coverage
 
 

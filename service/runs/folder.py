@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import secrets
+import stat
 from datetime import datetime
 from pathlib import Path
 
@@ -57,9 +60,15 @@ def write_spec(folder: Path, spec: RunSpec) -> None:
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that whoever reads it finds the old text or the new one, never a part.
 
+    A symbolic link stays, and what it points to is written.
+
     Raises:
-        OSError: it cannot be written; the old file is then untouched.
+        OSError: it cannot be written, or is there and no regular file; what is there is then untouched.
     """
+    path = Path(os.path.realpath(path))
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("w", encoding="utf-8") as file:

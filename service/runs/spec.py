@@ -21,6 +21,7 @@ from pydantic import (
 from service.plugin.settings import Allocator
 from service.runs.duration import Duration
 from service.runs.faults import Fault, InvalidSpec, faults_of
+from service.runs.reading import read_text
 from service.runs.share import Share
 from service.runs.thresholds import DEFAULT_THRESHOLDS, effective_thresholds
 from service.runs.waivers import Waiver
@@ -31,6 +32,8 @@ _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _OwnLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 MAX_SEED = 2**32 - 1
+MIN_PAGE_SIZE, MAX_PAGE_SIZE = 2, 4096
+MIN_POOL_PAGES, MAX_POOL_PAGES = 2, 1_000_000
 _LONGEST = 30 * 86400
 _MOST_VALUES = 10_000
 _DEEPEST = 20
@@ -58,8 +61,8 @@ class EngineSpec(_Section):
         default=None,
         description="Folder of a model, with its config.json; absent: a tiny model that the project writes itself.",
     )
-    page_size: int = Field(default=128, ge=2, le=4096, description="Tokens a page.")
-    pool_pages: int = Field(default=32, ge=2, le=1_000_000, description="Pages in the pool.")
+    page_size: int = Field(default=128, ge=MIN_PAGE_SIZE, le=MAX_PAGE_SIZE, description="Tokens a page.")
+    pool_pages: int = Field(default=32, ge=MIN_POOL_PAGES, le=MAX_POOL_PAGES, description="Pages in the pool.")
     args: tuple[Word, ...] = Field(
         default=(), description="More SGLang arguments, as on its command line, except those the controller owns."
     )
@@ -171,14 +174,17 @@ def parse_spec(data: Any) -> RunSpec:
         raise InvalidSpec(faults_of(error, RunSpec)) from error
 
 
-def load_yaml(path: Path) -> Any:
+def load_yaml(path: Path, *, pipes: bool = False) -> Any:
     """The contents of a YAML (or JSON) spec file.
+
+    Args:
+        pipes: whether it may come out of one, as in `-f <(...)`.
 
     Raises:
         InvalidSpec: it cannot be read, is not YAML, has a key twice, or holds more than any spec.
     """
     try:
-        return read_yaml(path.read_text(encoding="utf-8"))
+        return read_yaml(read_text(path, pipes=pipes))
     except FileNotFoundError as error:
         raise InvalidSpec([Fault(field="file", value=str(path), message="there is no such file")]) from error
     except OSError as error:

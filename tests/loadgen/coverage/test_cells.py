@@ -96,3 +96,9 @@ def test_a_cell_is_read_back_from_its_text() -> None:
 def test_what_is_no_cell_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no cell"):
         Cell.parse(text)
+
+
+@pytest.mark.parametrize("counts", ["1 0 0", "2 1 0", "1 1 1", "3 4 8", "0 1 0", "1 -4 0", "1 3 0", "1 8 3"])
+def test_counts_that_no_batch_can_have_are_no_cell(counts: str) -> None:
+    with pytest.raises(ValueError, match="is no cell"):
+        Cell.parse(f"tight {counts} running_rows decode")
