@@ -13,33 +13,18 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from ..coverage.cells import StepShape
 from ..pages import Pool, Shape
 from ..planned import PlannedRequest
 
 _NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 
 
-class ObservedStep(Protocol):
+class ObservedStep(StepShape, Protocol):
     """One decode step as the probe inside the server saw it; `service.plugin.flight.DecodeStep` says what each is."""
 
     @property
     def step(self) -> int: ...
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def need(self) -> int: ...
-    @property
-    def free(self) -> int: ...
-    @property
-    def trailing(self) -> int: ...
-    @property
-    def extends(self) -> int: ...
-    @property
-    def retracted(self) -> int: ...
-    @property
-    def evicted(self) -> int: ...
-    @property
-    def cached(self) -> int: ...
     @property
     def critical(self) -> bool: ...
 

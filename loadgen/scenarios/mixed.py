@@ -25,6 +25,7 @@ from ..scheduler_model import ModelStep, Release
 from ..volleys.chain import Chains
 from ..volleys.drawn import DRAWN
 from ..volleys.planner import KINDS, Planner, Volley
+from .admission import over_committing
 from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
 
 MIN_PAGE_SIZE = 16
@@ -70,7 +71,7 @@ class Mixed(Scenario[MixedOptions]):
     def __init__(self, server: ServerTraits, options: MixedOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self.coverage = Coverage(server)
-        chunked_prefill_size = _chunked_prefill_size(server.pool)
+        chunked_prefill_size = _prefill_pages(server.pool) * server.pool.page_size
         tight = self.coverage.reachable_tight
         self._cells = frozenset(cell for cell in tight if cell.filler is Filler.RUNNING_ROWS)
         self._planner = Planner(server.pool, server.overlap, self._cells, chunked_prefill_size, seed)
@@ -101,17 +102,7 @@ class Mixed(Scenario[MixedOptions]):
 
     @classmethod
     def engine_needs(cls, pool: Pool, options: MixedOptions) -> EngineNeeds:
-        return EngineNeeds(
-            arguments=(
-                "--disable-radix-cache",
-                "--schedule-conservativeness",
-                "0",
-                "--chunked-prefill-size",
-                str(_chunked_prefill_size(pool)),
-            ),
-            # Admission then reserves no page for tokens that a running request has still to decode.
-            environment={"SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "0"},
-        )
+        return over_committing(_prefill_pages(pool), pool)
 
     @classmethod
     def longest_request(cls, pool: Pool, options: MixedOptions) -> int:
@@ -200,6 +191,5 @@ def _told(step: ObservedStep) -> tuple[int, ...]:
     return (step.batch_size, step.need, step.free, step.trailing, step.extends > 0, step.retracted)
 
 
-def _chunked_prefill_size(pool: Pool) -> int:
-    """Whole pages, as SGLang demands."""
-    return pages_for(_PREFILL_TOKENS, pool.page_size) * pool.page_size
+def _prefill_pages(pool: Pool) -> int:
+    return pages_for(_PREFILL_TOKENS, pool.page_size)

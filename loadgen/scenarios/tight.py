@@ -33,6 +33,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..pages import Pool, pages_for
+from .admission import over_committing
 from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Restart, Scenario, ServerTraits, Wave
 from .carousel import Carousel, OutOfStep
 from .course import Course, Phase
@@ -118,18 +119,7 @@ class Tight(Scenario[TightOptions]):
 
     @classmethod
     def engine_needs(cls, pool: Pool, options: TightOptions) -> EngineNeeds:
-        return EngineNeeds(
-            arguments=(
-                "--disable-radix-cache",
-                "--schedule-conservativeness",
-                "0",
-                "--chunked-prefill-size",
-                # Whole pages, as SGLang demands.
-                str(prefill_pages(pool) * pool.page_size),
-            ),
-            # Admission then reserves no page for tokens that a running request has still to decode.
-            environment={"SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "0"},
-        )
+        return over_committing(prefill_pages(pool), pool)
 
     @classmethod
     def longest_request(cls, pool: Pool, options: TightOptions) -> int:
