@@ -20,6 +20,9 @@ CRASH_LABEL = "crash"
 FINDING_LABEL = "finding"
 """The label of a repro that names the kind of finding, where nothing crashed."""
 
+REPRO_THRESHOLDS = tuple(map(str, effective_thresholds(["critical_steps >= 1"])))
+"""A load that is written down is sent once: one critical step that the engine survives is all it can show."""
+
 RUN_LABEL = "repro_of"
 BEGINS_LABEL = "begins"
 # As many as a spec file can hold, whatever each of them says.
@@ -55,7 +58,7 @@ def repro_of(
             "labels": labels,
             "engine": spec.engine.model_copy(update={"name": engine, "port": None}),
             "load": spec.load.model_copy(update=changed),
-            "thresholds": tuple(map(str, effective_thresholds(["critical_steps >= 1"]))),
+            "thresholds": REPRO_THRESHOLDS,
         }
     )
 

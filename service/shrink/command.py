@@ -12,14 +12,15 @@ import anyio.to_thread
 from rich.console import Console
 from rich.text import Text
 
-from loadgen.scenarios.waves import Waves
+from loadgen.scenarios.waves import Waves, WrittenWave
 from loadgen.shrink.on_model import ServerModel, model_of
+from service.engine.crash_signatures import CrashKind
 from service.engine.installation import EngineError
 from service.home import Home
 from service.runs.device_lock import DeviceLock
 from service.runs.duration import format_duration
 from service.runs.faults import Fault, InvalidSpec
-from service.runs.folder import new_run_id, write_spec
+from service.runs.folder import files_of_a_run, new_run_id, write_spec
 from service.runs.launching import plan_for, traits_of
 from service.runs.live import utc_now
 from service.runs.preflight import Prepared, prepare
@@ -42,23 +43,33 @@ def read_repro(path: Path) -> RunSpec:
     """A repro from its file.
 
     Raises:
-        InvalidSpec: it is no run spec, not one of the scenario `waves`, or made of something that is no crash.
+        InvalidSpec: it is no run spec, not one of the scenario `waves`, made of something that is no crash, or names
+            a kind of crash that there is not; with every fault.
     """
     spec = parse_spec(load_yaml(path))
+    faults = []
     if spec.load.scenario != Waves.name:
         message = f"nothing to shrink in it; allowed: {Waves.name}, as in the repro.yaml of a run that crashed"
-        raise InvalidSpec([Fault(field="load.scenario", value=spec.load.scenario, message=message)])
+        faults.append(Fault(field="load.scenario", value=spec.load.scenario, message=message))
     if FINDING_LABEL in spec.labels and CRASH_LABEL not in spec.labels:
         message = "only crashes are shrunk; allowed: the repro of a crash, or one without this label"
-        raise InvalidSpec([Fault(field=f"labels.{FINDING_LABEL}", value=spec.labels[FINDING_LABEL], message=message)])
+        faults.append(Fault(field=f"labels.{FINDING_LABEL}", value=spec.labels[FINDING_LABEL], message=message))
+    kinds = [kind.value for kind in CrashKind]
+    if (kind := spec.labels.get(CRASH_LABEL)) is not None and kind not in kinds:
+        message = f"no such kind of crash; allowed: {', '.join(kinds)}, or none, and the first crash tells"
+        faults.append(Fault(field=f"labels.{CRASH_LABEL}", value=kind, message=message))
+    if faults:
+        raise InvalidSpec(faults)
     return spec
 
 
 async def shrink(home: Home, repro: RunSpec, out: Path | None, budget: float, console: Console, errors: Console) -> int:
     """Shrink a repro, tell of each trial, and return the exit code. SIGINT, SIGTERM and SIGHUP end it in order."""
     folder = out or home.runs / f"{new_run_id(utc_now())}-shrink"
-    if found := [name for name in (SHRUNK_FILE, TRIALS_FILE) if (folder / name).exists()]:
-        message = f"{', '.join(found)} of an earlier shrinking there; choose another folder, or remove it"
+    shrunk = [name for name in (SHRUNK_FILE, TRIALS_FILE) if (folder / name).exists()]
+    if found := shrunk or files_of_a_run(folder):
+        message = f"{', '.join(found)} of an earlier {'shrinking' if shrunk else 'run'} there"
+        message += "; choose another folder, or remove it"
         print_faults(errors, [Fault(field="out", value=str(folder), message=message)])
         return EXIT_SPEC
     prepared, faults = await anyio.to_thread.run_sync(prepare, repro, home)
@@ -133,15 +144,19 @@ class _Shrinking:
         session = self._session
         if session is None:
             return
-        spent = f"{session.trials} trials, {session.boots} boots, {format_duration(time.monotonic() - self._began)}"
+        counts = (_counted(session.trials, "trial"), _counted(session.boots, "boot"))
+        spent = ", ".join((*counts, format_duration(time.monotonic() - self._began)))
         if session.best is None:
             said = "it does not crash" if code == EXIT_NO_CRASH else "no load has crashed yet"
             self._tell(f"result   {said}{f' as {session.kind}' if session.kind else ''}; {spent}")
         else:
             doubt = "; IT DID NOT CRASH ONCE MORE: what crashes it is partly chance" if code == EXIT_FLAKY else ""
             self._tell(f"result   {session.best}, from {session.original}; {spent}{doubt}")
-            for wave in session.best.written()[:_WAVES_SHOWN]:
-                self._tell(f"         {shorten(wave.requests, _WIDTH, placeholder=' ...')}")
+            waves = session.best.written()
+            for wave in waves[:_WAVES_SHOWN]:
+                self._tell(f"         {_wave_line(wave)}")
+            if len(waves) > _WAVES_SHOWN:
+                self._tell(f"         ... and {_counted(len(waves) - _WAVES_SHOWN, 'wave')} more")
             self._tell(f"again    lastpage soak -f {self._folder / SHRUNK_FILE}")
         self._tell(f"folder   {self._folder}")
 
@@ -151,3 +166,15 @@ class _Shrinking:
                 self._tell("Interrupted: stopping the engine. What has crashed so far stays.")
                 scope.cancel()
                 return
+
+
+def _wave_line(wave: WrittenWave) -> str:
+    """A wave for people: when and how it is sent, in the words of a spec, and what."""
+    told = wave.model_dump(exclude={"requests"}, exclude_defaults=True)
+    words = ", ".join(name if value is True else f"{name} {value:g}" for name, value in told.items())
+    requests = shorten(wave.requests, _WIDTH, placeholder=" ...")
+    return f"{words}: {requests}" if words else requests
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"

@@ -17,7 +17,7 @@ from loadgen.scenarios.waves import WavesOptions
 from loadgen.shrink import AS_IT_IS, Case, Proposal, search
 from loadgen.shrink.on_model import ServerModel
 from service.runs.folder import write_atomically
-from service.runs.repro import CRASH_LABEL, options_of
+from service.runs.repro import CRASH_LABEL, REPRO_THRESHOLDS, options_of
 from service.runs.spec import RunSpec, dump_yaml
 from service.shrink.trials import Attempt
 
@@ -172,14 +172,15 @@ class Session:
             file.write(json.dumps(line) + "\n")
 
     def _shrunk(self, case: Case) -> RunSpec:
-        """The repro with this load."""
+        """The repro with this load, and with what a run of so short a one can hold."""
         options = options_of(case.written(), self._options.made_by, self._options.made_with)
         name = f"shrunk {self._repro.name}" if self._repro.name else "shrunk"
         return self._repro.model_copy(
             update={
                 "name": name[:_LONGEST_NAME],
                 "labels": {**self._repro.labels, CRASH_LABEL: self.kind},
-                "load": self._repro.load.model_copy(update={"options": options}),
+                "load": self._repro.load.model_copy(update={"options": options, "until_coverage": None}),
+                "thresholds": REPRO_THRESHOLDS,
             }
         )
 

@@ -18,6 +18,7 @@ from loadgen.shrink import Case
 from service.cli import app
 from service.engine.installation import EngineError
 from service.runs.faults import Fault
+from service.runs.spec import load_yaml
 from service.shrink.trials import Attempt
 
 from .test_session import MODEL, REPRO, OnModel
@@ -126,12 +127,21 @@ def test_what_is_no_repro_is_refused_with_exit_2(tmp_path: Path, monkeypatch: py
     assert result.exit_code == 2 and "load.scenario = 'tight'" in result.output and "repro.yaml" in result.output
     result = shrink(tmp_path, spec={**REPRO, "labels": {"finding": "starved"}})
     assert result.exit_code == 2 and "labels.finding = 'starved': only crashes are shrunk" in result.output
+    result = shrink(tmp_path, spec={**REPRO, "labels": {"crash": "index_out_of_range"}})
+    assert result.exit_code == 2 and "labels.crash = 'index_out_of_range': no such kind of crash" in result.output
     result = CliRunner().invoke(app, ["shrink", str(tmp_path / "nothing.yaml")])
     assert result.exit_code == 2 and "there is no such file" in result.output
     fault = Fault(field="engine.name", value="0.5.17", message="no such engine")
     monkeypatch.setattr(command, "prepare", lambda *_: (None, [fault]))
     result = shrink(tmp_path)
     assert result.exit_code == 2 and "engine.name = '0.5.17': no such engine" in result.output
+
+
+@pytest.mark.parametrize("special", ["pipe", "/dev/zero"])
+def test_a_repro_comes_from_a_regular_file(tmp_path: Path, special: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    result = CliRunner().invoke(app, ["shrink", str(tmp_path / special)])
+    assert result.exit_code == 2 and "not a regular file" in result.output
 
 
 @pytest.mark.parametrize("budget", ["soon", "0", "-5s", "inf", "nan"])
@@ -145,3 +155,41 @@ def test_the_folder_of_an_earlier_shrinking_is_refused(tmp_path: Path) -> None:
     result = shrink(tmp_path, "--out", str(tmp_path / "out"))
     assert result.exit_code == 2 and "shrunk.yaml, trials.jsonl of an earlier shrinking" in result.output
     assert shrink(tmp_path, "--out", str(tmp_path / "repro.yaml")).exit_code == 2
+
+
+def test_the_folder_of_a_run_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "spec.yaml").write_text("name: a run\n")
+    result = shrink(tmp_path, "--out", str(run))
+    assert result.exit_code == 2 and "spec.yaml of an earlier run there" in result.output
+    assert {path.name: path.read_text() for path in run.iterdir()} == {"spec.yaml": "name: a run\n"}
+
+
+def test_the_waves_of_the_result_are_told_with_when_they_are_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the engine crashes of the first wave and the last, when steps lie between them."""
+
+    def crashes(case: Case) -> bool:
+        numbers = {request.number for request in case.requests}
+        return {1, 18} <= numbers and any(wave.after_steps for wave in case.waves)
+
+    use(monkeypatch, Engine(crashes))
+    result = shrink(tmp_path, "--out", str(tmp_path / "out"))
+    assert result.exit_code == 0, result.output
+    written = load_yaml(tmp_path / "out" / "shrunk.yaml")["load"]["options"]["waves"][-1]
+    assert f"\n         after_steps {written['after_steps']}: {written['requests']}\n" in result.output
+
+
+def test_more_waves_than_are_shown_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waves = [{"requests": "10+2"}, *({"idle": True, "requests": "10+2"} for _ in range(6))]
+    use(monkeypatch, Engine(lambda case: len(case.waves) == 7 and all(wave.idle for wave in case.waves[1:])))
+    result = shrink(tmp_path, spec={**REPRO, "load": {"scenario": "waves", "options": {"waves": waves}}})
+    assert result.exit_code == 0, result.output
+    assert result.output.count("\n         idle: ") == 4 and "\n         ... and 2 waves more\n" in result.output
+
+
+def test_one_boot_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, Engine(lambda _: False))
+    assert " trials, 1 boot, " in shrink(tmp_path).output

@@ -111,6 +111,14 @@ async def test_the_result_is_the_repro_with_a_shorter_load(tmp_path: Path) -> No
     assert spec.load.options["made_by"] == "tight"
 
 
+async def test_the_result_of_a_load_that_was_written_by_hand_can_pass_where_the_fault_is_mended(tmp_path: Path) -> None:
+    spec = {"thresholds": None, "load": {**REPRO["load"], "until_coverage": 0.5}}
+    shrinking, _ = session(OnModel(), tmp_path, spec=spec)
+    await shrinking.run()
+    bounds = [bound for bound in shrunk(tmp_path).thresholds if bound.startswith(("critical_steps", "coverage"))]
+    assert bounds == ["critical_steps >= 1"]
+
+
 async def test_what_does_not_crash_is_told_after_its_trial_and_leaves_no_result(tmp_path: Path) -> None:
     trials = OnModel(lambda _: False)
     shrinking, told = session(trials, tmp_path)
