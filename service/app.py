@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.responses import RedirectResponse
 
 from service.api import engine_metrics, engines, health, runs, scenarios, targets
+from service.api.body_limit import BodyLimit
 from service.api.errors import install_error_handlers
 from service.controller import Controller, build_controller
 from service.report.json_report import lastpage_version
@@ -34,6 +35,7 @@ def create_app(controller: Controller | None = None) -> FastAPI:
     for resource in (runs, engines, scenarios, targets, health, engine_metrics):
         app.include_router(resource.router)
     install_error_handlers(app)
+    app.add_middleware(BodyLimit)
 
     @app.get("/", include_in_schema=False)
     async def _() -> RedirectResponse:

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from service.api.body_limit import BodyTooLarge
 from service.runs.faults import Fault, InvalidSpec, fault_of
 from service.runs.manager import NotAccepting, RunEnded
 from service.runs.spec import RunSpec
@@ -50,6 +51,12 @@ def install_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(NotAccepting)
     async def _(_: Request, error: NotAccepting) -> JSONResponse:
         return error_answer(503, [Fault(field="", message=str(error))])
+
+    @app.exception_handler(BodyTooLarge)
+    async def _(_: Request, error: BodyTooLarge) -> JSONResponse:
+        fault = Fault(field="", value=f"{error.at_least:,} bytes or more", message=str(error.detail))
+        # What is left of the body is not read.
+        return error_answer(error.status_code, [fault], {"Connection": "close"})
 
     @app.exception_handler(HTTPException)
     async def _(request: Request, error: HTTPException) -> JSONResponse:

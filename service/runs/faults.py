@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, get_args
 
@@ -20,6 +21,7 @@ _LISTS = {
 _LONGEST_SHOWN = 200
 _MOST_SHOWN = 10
 _DEEPEST_SHOWN = 3
+_LONG_NUMBER = re.compile("[0-9]{40,}")
 
 
 def _shown(value: Any) -> JsonValue:
@@ -58,16 +60,25 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
+def _told(message: Any) -> Any:
+    """A message that can be sent and read, whatever of the spec it repeats."""
+    if not isinstance(message, str):
+        return message
+    return _text(_LONG_NUMBER.sub(lambda number: f"{number[0][:12]}… ({len(number[0])} digits)", message))
+
+
 class Fault(BaseModel):
     """One thing in a spec that cannot work."""
 
     model_config = ConfigDict(frozen=True)
 
-    field: str = Field(description="Dotted name, as in `engine.page_size`; empty for the spec as a whole.")
+    field: Annotated[str, BeforeValidator(_text)] = Field(
+        description="Dotted name, as in `engine.page_size`; empty for the spec as a whole."
+    )
     value: Annotated[JsonValue, BeforeValidator(_shown)] = Field(
         default=None, description="What was given, cut short where it is long."
     )
-    message: str = Field(description="What is wrong with it, and what is allowed.")
+    message: Annotated[str, BeforeValidator(_told)] = Field(description="What is wrong with it, and what is allowed.")
 
     def __str__(self) -> str:
         return f"{self.field or 'spec'} = {self.value!r}: {self.message}"
@@ -95,7 +106,7 @@ def fault_of(
         known = _fields_beside(model, location)
         message = f"unknown field; allowed: {', '.join(known)}" if known else "unknown field; none is allowed here"
     path = ".".join(map(str, (*([prefix] if prefix else []), *location)))
-    return Fault(field=_text(_cut(path)), value=detail.get("input"), message=_text(message))
+    return Fault(field=_cut(path), value=detail.get("input"), message=message)
 
 
 def _message(location: Sequence[int | str], detail: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from service.plugin.settings import Allocator
@@ -24,6 +25,7 @@ from service.runs.faults import Fault, InvalidSpec, faults_of
 from service.runs.reading import read_text
 from service.runs.share import Share
 from service.runs.thresholds import DEFAULT_THRESHOLDS, effective_thresholds
+from service.runs.values import check_json, check_size, check_text
 from service.runs.waivers import Waiver
 
 # libyaml, where PyYAML was built with it, is ten times as fast. It is not for texts of others: one that is nested
@@ -35,8 +37,6 @@ MAX_SEED = 2**32 - 1
 MIN_PAGE_SIZE, MAX_PAGE_SIZE = 2, 4096
 MIN_POOL_PAGES, MAX_POOL_PAGES = 2, 1_000_000
 _LONGEST = 30 * 86400
-_MOST_VALUES = 10_000
-_DEEPEST = 20
 
 Word = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
 """Text that can stand in a command line or a path, where no NUL can."""
@@ -103,6 +103,14 @@ class LoadSpec(_Section):
         default=None, ge=0, le=MAX_SEED, description="Seed of the load; absent: drawn at random, and recorded."
     )
     options: dict[str, JsonValue] = Field(default_factory=dict, description="The scenario's own options.")
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _can_be_options(cls, value: Any) -> Any:
+        check_size(value)
+        check_json(value)
+        return value
+
     witness_share: float = Field(
         default=0.1,
         ge=0,
@@ -137,6 +145,13 @@ class RunSpec(_Section):
         max_length=100,
         description="Findings that are known faults of the release under test: counted and shown, and no failure.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _can_be_a_spec(cls, value: Any) -> Any:
+        check_size(value)
+        check_text(value)
+        return value
 
     @field_validator("engine", "load", "labels", mode="before")
     @classmethod
@@ -207,27 +222,8 @@ def read_yaml(text: str) -> Any:
     except Exception as error:
         # PyYAML lets through whatever its constructors meet: dates that do not exist, numbers without digits, ...
         raise ValueError(str(error) or type(error).__name__) from error
-    _check_size(data)
+    check_size(data)
     return data
-
-
-def _check_size(data: Any) -> None:
-    """With anchors a short text can hold very much, itself included."""
-    values, level = 0, [data]
-    for _ in range(_DEEPEST):
-        values += sum(len(_inside(value)) for value in level)
-        if values > _MOST_VALUES:
-            raise ValueError(f"it holds more than {_MOST_VALUES:,} values")
-        level = [inner for value in level for inner in _inside(value)]
-        if not level:
-            return
-    raise ValueError(f"it is nested too deeply; allowed: {_DEEPEST} levels")
-
-
-def _inside(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
 
 
 def dump_yaml(spec: RunSpec) -> str:

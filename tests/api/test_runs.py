@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
 import httpx
 import pytest
 
+from service.api.body_limit import MAX_BODY_BYTES
 from service.runs.faults import Fault
 from service.runs.model import RunStatus
 from tests.api.conftest import Serve
@@ -91,8 +93,10 @@ async def test_a_fault_found_in_preflight_is_refused_like_one_of_form(serve: Ser
         ("[]", "application/json", "not a mapping"),
         ("{}", "text/plain", "Content-Type: application/json"),
         ('{"load": {"duration": NaN}}', "application/json", "finite"),
-        ('{"name": "\\ud800"}', "application/json", "unicode"),
-        ('{"\\ud800": 1}', "application/json", "unicode"),
+        ('{"name": "\\ud800"}', "application/json", "Unicode"),
+        ('{"\\ud800": 1}', "application/json", "Unicode"),
+        ('{"labels": {"a": "\\ud800"}}', "application/json", "Unicode"),
+        (json.dumps({"load": {"options": {"waves": [0] * 100_000}}}), "application/json", "more than 10,000 values"),
     ],
 )
 async def test_a_body_that_is_no_spec_is_refused(
@@ -100,6 +104,20 @@ async def test_a_body_that_is_no_spec_is_refused(
 ) -> None:
     answer = await client.post("/v1/runs", content=content, headers={"Content-Type": content_type})
     assert said in fault(answer, 422)["message"]
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(
+    client: httpx.AsyncClient, announced: bool
+) -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(3 * MAX_BODY_BYTES // 2**20):
+            yield b" " * 2**20
+
+    content = b" " * (MAX_BODY_BYTES + 1) if announced else parts()
+    answer = await client.post("/v1/runs", content=content, headers={"Content-Type": "application/json"})
+    assert "allowed: up to 4,194,304 bytes" in fault(answer, 413)["message"]
+    assert (await client.get("/v1/runs")).json() == {"runs": []}
 
 
 async def test_what_does_not_exist_is_told_apart(client: httpx.AsyncClient) -> None:

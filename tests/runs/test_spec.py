@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,44 @@ def test_every_fault_is_told_at_once_with_its_field_and_value() -> None:
 )
 def test_faults_speak_of_the_spec_and_not_of_python(data: Any, field: str, message: str) -> None:
     assert faults(data)[field].message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("data", "field"),
+    [
+        ({"name": "a\ud800"}, "name"),
+        ({"labels": {"a": "\ud800"}}, "labels.a"),
+        ({"labels": {"\udfff": "a"}}, "labels.?"),
+        ({"engine": {"args": ["--x", "\ud800"]}}, "engine.args.1"),
+        ({"load": {"options": {"deep": [{"a": "\ud800"}]}}}, "load.options.deep.0.a"),
+        ({"waivers": [{"reason": "\ud800"}]}, "waivers.0.reason"),
+        ({"thresholds": ["\ud800"]}, "thresholds.0"),
+    ],
+)
+def test_text_that_no_file_can_hold_is_refused_by_its_field(data: Any, field: str) -> None:
+    assert "Unicode text" in faults(data)[field].message
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), float("inf"), date(2026, 2, 3), 16**5000, b"x", {1: 2}],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_option_that_json_does_not_have_is_refused_by_the_name_that_it_has_in_the_file(value: Any) -> None:
+    inside = ".1" if isinstance(value, dict) else ""
+    assert set(faults({"load": {"options": {"queue": value}}})) == {f"load.options.queue{inside}"}
+    assert set(faults({"load": {"options": {"a": [{"b": value}]}}})) == {f"load.options.a.0.b{inside}"}
+
+
+def test_more_values_than_any_spec_holds_are_one_fault() -> None:
+    assert "more than 10,000 values" in faults({"labels": {str(n): "x" for n in range(10_001)}})[""].message
+    assert "more than 10,000 values" in faults({"load": {"options": {"waves": [{}] * 10_001}}})[""].message
+
+
+def test_whatever_a_fault_says_can_be_sent_and_read() -> None:
+    fault = Fault(field="\ud800", value="\ud800", message="\ud800 " + "7" * 900)
+    fault.model_dump_json().encode()
+    assert "777… (900 digits)" in fault.message and len(fault.message) < 100
 
 
 def test_minutes_and_seconds_with_a_colon_are_not_taken_for_a_number(tmp_path: Path) -> None:
