@@ -19,6 +19,7 @@ from service.engine.model_facts import ModelFacts
 from service.runs.findings import Ledger, counts
 from service.runs.model import EngineInfo, Finding, Measures, WitnessMeasures
 from service.runs.recording import Recording
+from service.runs.repro import maker_of
 from service.runs.spec import RunSpec
 
 CALIBRATION_SECONDS = 120.0
@@ -63,7 +64,8 @@ class Inspection:
         self._ledger = Ledger(
             spec.waivers,
             {
-                "scenario": spec.load.scenario,
+                # What is known of a load is known of its waves when they are sent again.
+                "scenario": maker_of(spec.load)[0] or spec.load.scenario,
                 "release": engine.sglang_version,
                 "allocator": engine.allocator.value,
                 "profile": engine.profile.value,

@@ -50,7 +50,7 @@ def repro_of(
     labels = {RUN_LABEL: run_id, **cause}
     if _cut(sent, prefix_cache):
         labels[BEGINS_LABEL] = "in the middle of the load: what had been sent before is not kept"
-    options = options_of(waves, *_maker(spec.load))
+    options = options_of(waves, *maker_of(spec.load))
     changed = {"scenario": Waves.name, "options": options, "until_coverage": None}
     return spec.model_copy(
         update={
@@ -98,8 +98,8 @@ def _cut(sent: Sequence[SentWave], prefix_cache: bool) -> bool:
     return kept[0].first_number > 1 and (prefix_cache or all(wave.open_requests for wave in kept))
 
 
-def _maker(load: LoadSpec) -> tuple[str | None, dict[str, Any]]:
-    """The scenario that the engine was launched for, and its options."""
+def maker_of(load: LoadSpec) -> tuple[str | None, dict[str, Any]]:
+    """The scenario that the engine was launched for, and its options; None for waves that were written by hand."""
     if load.scenario != Waves.name:
         return load.scenario, load.options
     written = WavesOptions.model_validate(load.options)

@@ -47,9 +47,11 @@ class Client:
         return self._flushes
 
 
-def inspection(client: Client, *, prefix_cache: bool = False, **load: Any) -> Inspection:
+def inspection(
+    client: Client, *, prefix_cache: bool = False, waivers: Sequence[dict[str, str]] = (), **load: Any
+) -> Inspection:
     server = ServerTraits(Pool(128, 32), prefix_cache=prefix_cache)
-    spec = parse_spec({"load": {"witness_share": 1.0, **load}})
+    spec = parse_spec({"load": {"witness_share": 1.0, **load}, "waivers": [*waivers]})
     return Inspection(spec, 7, ENGINE, FACTS, server, client, PromptMaker(7, range(256)))  # type: ignore[arg-type]
 
 
@@ -92,6 +94,21 @@ async def test_a_wrong_answer_is_news_once_and_counted(recording: Recording) -> 
     assert looks.news() == []
     assert looks.added_to(Measures()).findings == 2
     assert told(looks).disagreeing == 1
+
+
+@pytest.mark.parametrize(("made_by", "scenario"), [("burst", "burst"), (None, "waves")])
+async def test_what_is_waived_for_a_load_is_waived_when_its_waves_are_sent_again(
+    recording: Recording, made_by: str | None, scenario: str
+) -> None:
+    when = f"scenario == {scenario}"
+    waiver = {"kind": "wrong_output", "when": when, "reason": "known", "link": "https://example.org"}
+    options = {"waves": [{"requests": "60+6"}], **({"made_by": made_by} if made_by else {})}
+    looks = inspection(Client(), waivers=[waiver], scenario="waves", options=options)
+    await looks.calibrate()
+    looks.begin(recording)
+    answer_witnesses(looks, (1, 2, 3))
+    await looks.compare()
+    assert [finding.waived for finding in looks.news()] == ["known"]
 
 
 async def test_with_a_prefix_cache_the_server_forgets_it_before_and_after(recording: Recording) -> None:

@@ -49,6 +49,7 @@ WAIVER = {
         ("release < 0.5.24", True),
         ("release < 0.5.3", False),
         ("release >= 0.6", False),
+        ("scenario == 'extend' and profile == \"rehearsal\"", True),
         ("allocator == installed and profile == rehearsal and page_size == 128 and pool_pages <= 32", True),
     ],
 )
@@ -78,9 +79,50 @@ def test_a_condition_that_is_written_down_reads_back_as_the_same(clauses: list[t
     assert Condition.parse(str(condition)) == condition
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from(["==", "!=", ">=", "<=", ">", "<"]), st.integers(0, 12)), min_size=1, max_size=4)
+)
+def test_a_condition_is_contradictory_just_when_nothing_meets_it(clauses: list[tuple[str, int]]) -> None:
+    condition = Condition.parse(" and ".join(f"prompt_tokens {comparison} {bound}" for comparison, bound in clauses))
+    assert condition.contradictory is not any(condition.holds({"prompt_tokens": tokens}) for tokens in range(1, 15))
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "release > 0.5.23 and release < 0.5.24",
+        "release > 0.5.23 and release < 0.5.23.post1",
+        "release > 0.5.23rc1 and release < 0.5.23",
+        "release != 0.5.23 and scenario != tight",
+        "release < 0.5.18",
+    ],
+)
+def test_what_some_release_meets_is_not_taken_for_a_contradiction(when: str) -> None:
+    assert Waiver.model_validate(WAIVER | {"when": when}).when == when
+
+
 def test_what_is_not_known_of_a_finding_holds_for_nothing() -> None:
     assert not Condition.parse("prompt_tokens != 5").holds({})
-    assert not Condition.parse("release == 0.5.23").holds({"release": "unknown"})
+    for comparison in ("==", "!=", "<", "<=", ">", ">="):
+        for release in ("unknown", "main", "", "0.0.0.dev1+gabc", "0+unknown"):
+            assert not Condition.parse(f"release {comparison} 0.5.23").holds({"release": release})
+
+
+@pytest.mark.parametrize(
+    ("release", "before", "equal"),
+    [
+        ("v0.5.24", False, False),
+        ("v0.5.23", True, True),
+        ("0.5.23+cpu", True, True),
+        ("0.5.23.post1", False, False),
+        ("0.5.23rc1", True, False),
+        ("0.5.24.dev3+gabc", False, False),
+        ("0.5.9", True, False),
+    ],
+)
+def test_releases_are_ordered_as_on_pypi(release: str, before: bool, equal: bool) -> None:
+    assert Condition.parse("release <= 0.5.23").holds({"release": release}) is before
+    assert Condition.parse("release == 0.5.23").holds({"release": release}) is equal
 
 
 @pytest.mark.parametrize(
@@ -95,6 +137,10 @@ def test_what_is_not_known_of_a_finding_holds_for_nothing() -> None:
         ("tokens > 3", "allowed: prompt_tokens, max_new_tokens, page_size, pool_pages, scenario"),
         ("prompt_tokens > many", "a whole number, not with 'many'"),
         ("release == new", "a version such as 0.5.23"),
+        ("release == 0.0.0", "a version such as 0.5.23"),
+        ("scenario == tihgt", "'tihgt' is no scenario; allowed: tight, "),
+        ("profile == moon", "'moon' is no profile; allowed: "),
+        ("allocator == moon", "'moon' is no allocator; allowed: installed, "),
         ("scenario > extend", "compared with == or !="),
         ("prompt_tokens > 1 and " * 20 + "prompt_tokens > 1", "at most 300 characters"),
     ],
@@ -115,6 +161,11 @@ def test_no_text_does_anything_but_hold_or_be_refused(when: str) -> None:
     [
         ({"kind": "crash"}, "waivers.0.kind", "must be 'wrong_output' or 'starved'"),
         ({"when": "tokens > 3"}, "waivers.0.when", "unknown field 'tokens'"),
+        ({"reason": " \n"}, "waivers.0.reason", "nothing but blanks"),
+        ({"when": "prompt_tokens > 5 and prompt_tokens < 3"}, "waivers.0.when", "can never hold"),
+        ({"when": "prompt_tokens > 5 and prompt_tokens < 6"}, "waivers.0.when", "can never hold"),
+        ({"when": "scenario == tight and scenario == mixed"}, "waivers.0.when", "can never hold"),
+        ({"when": "release > 0.5.23 and release <= 0.5.23"}, "waivers.0.when", "can never hold"),
         ({"reason": ""}, "waivers.0.reason", "at least 1 character"),
         ({"link": "see the issue"}, "waivers.0.link", "match pattern"),
         ({"until": "2027"}, "waivers.0.until", "allowed: kind, when, reason, link"),
