@@ -27,6 +27,16 @@ RUNS = (
     'lastpage_run_load_seconds{job="lastpage"} * on (instance) group_left (run_id, scenario, allocator, engine) '
     'lastpage_run_info{job="lastpage"}'
 )
+# Grafana's names of units, in words.
+UNITS = {
+    "short": "count",
+    "percentunit": "share",
+    "percent": "%",
+    "ops": "a second",
+    "reqps": "requests a second",
+    "s": "seconds",
+    "decmbytes": "MB",
+}
 DRAWN = (
     "Steps a second",
     "Shares of decode steps",
@@ -87,7 +97,9 @@ def _draw_panel(axes: Axes, panel: Any, url: str, start: float, end: float) -> N
         axes.set_ylim(bottom=0)
         if axes.lines:
             axes.legend(loc="best", fontsize=8)
-    axes.set_ylabel("pages" if panel["type"] == "heatmap" else panel["fieldConfig"]["defaults"]["unit"], fontsize=8)
+    axes.set_ylabel(
+        "pages" if panel["type"] == "heatmap" else UNITS[panel["fieldConfig"]["defaults"]["unit"]], fontsize=8
+    )
 
 
 def _draw_line(axes: Axes, series: Series, legend: str, start: float) -> None:

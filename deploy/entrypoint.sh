@@ -2,16 +2,7 @@
 # Makes the image's engine known, then becomes `lastpage` with the container's arguments.
 set -eu
 
-# CANN keeps the variables that its libraries need in scripts; they use variables that may be unset.
-set +u
-for script in /usr/local/Ascend/ascend-toolkit/set_env.sh /usr/local/Ascend/nnal/atb/set_env.sh; do
-    # shellcheck disable=SC1090
-    if [ -r "$script" ]; then . "$script"; fi
-done
-set -u
-
-lastpage=/opt/lastpage/bin/lastpage
-if [ -n "${ENGINE_PYTHON:-}" ]; then
-    "$lastpage" engine add "$ENGINE_NAME" --python "$ENGINE_PYTHON" --no-check
-fi
-exec "$lastpage" "$@"
+# Not asked for its version here: that takes half a minute, and is done when a run first needs it. A volume may hold an
+# engine of that name that is not to be replaced: `engine add` says so, and what is there can be served all the same.
+/opt/lastpage/bin/lastpage engine add "$ENGINE_NAME" --python "${ENGINE_PYTHON:-$(command -v python3)}" --no-check || true
+exec /usr/local/bin/lastpage "$@"

@@ -1,14 +1,16 @@
 # The controller and a released SGLang for a plain CPU, each in an environment of its own.
-# syntax=docker/dockerfile:1.7
 
 ARG PYTHON=3.11.13
 
 FROM python:${PYTHON}-slim-bookworm AS engine
 ARG SGLANG=0.5.23
+# Where pip gets its packages; absent: pip's default.
+ARG PIP_INDEX_URL
 RUN python -m venv /opt/engine \
     && /opt/engine/bin/pip install --no-cache-dir "sglang==${SGLANG}"
 
 FROM python:${PYTHON}-slim-bookworm AS controller
+ARG PIP_INDEX_URL
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY service ./service
@@ -31,7 +33,8 @@ RUN apt-get update \
     && install --directory --owner=lastpage --group=lastpage /var/lib/lastpage
 COPY --from=engine /opt/engine /opt/engine
 COPY --from=controller /opt/lastpage /opt/lastpage
-COPY --chmod=0755 deploy/entrypoint.sh deploy/nightly_soak.py /usr/local/lib/lastpage/
+COPY --chmod=0755 deploy/entrypoint.sh deploy/nightly_soak.py deploy/forget_runs.sh /usr/local/lib/lastpage/
+COPY --chmod=0755 deploy/lastpage.sh /usr/local/bin/lastpage
 ENV LASTPAGE_HOME=/var/lib/lastpage \
     HOME=/var/lib/lastpage \
     ENGINE_NAME=${SGLANG} \
@@ -42,6 +45,6 @@ WORKDIR /var/lib/lastpage
 VOLUME /var/lib/lastpage
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s \
-    CMD ["/opt/lastpage/bin/python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/healthz', timeout=2)"]
+    CMD ["/opt/lastpage/bin/python", "-c", "from urllib.request import *; build_opener(ProxyHandler({})).open('http://127.0.0.1:8000/healthz', timeout=2)"]
 ENTRYPOINT ["/usr/local/lib/lastpage/entrypoint.sh"]
 CMD ["serve", "--host", "0.0.0.0", "--port", "8000"]

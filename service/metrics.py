@@ -93,7 +93,7 @@ class ControllerMetrics:
             self._count(run.measures, event.detail.histograms)
         elif isinstance(event.detail, Crash):
             self._crash(run, event.detail)
-        elif event.type is EventType.FINISHED:
+        elif event.type is EventType.FINISHED and not _never_launched(run):
             self._finish(run)
 
     def found(self, kind: FindingKind) -> None:
@@ -110,7 +110,9 @@ class ControllerMetrics:
         yield counters_by("lastpage_findings", "What runs found wrong, beside crashes.", ["kind"], self._findings)
         yield counters_by("lastpage_waived_findings", "Findings that a spec waived.", ["kind"], self._waived)
         yield CounterMetricFamily("lastpage_engine_restarts", "Engines started again in a run.", value=self._restarts)
-        yield counters_by("lastpage_runs", "Runs that have ended.", ["verdict"], self._runs)
+        yield counters_by(
+            "lastpage_runs", "Runs that have ended, without those stopped before their turn.", ["verdict"], self._runs
+        )
         yield counters_by(
             "lastpage_engine_runs", "Runs that have ended, by engine.", [*_ENGINE_LABELS, "verdict"], self._engine_runs
         )
@@ -186,6 +188,11 @@ class ControllerMetrics:
             self._histograms[name] += fresh if min(fresh.counts) >= 0 else counts
         if histograms:
             self._counted_histograms = histograms
+
+
+def _never_launched(run: Run) -> bool:
+    """Whether it was stopped before its turn: it says nothing of any engine, and is counted nowhere."""
+    return run.started_at is None and run.status in (RunStatus.CANCELLED, RunStatus.INTERRUPTED)
 
 
 def _growth(now: int, earlier: int) -> int:

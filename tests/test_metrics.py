@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -146,6 +147,24 @@ def test_a_run_that_ends_while_it_waits_leaves_the_running_one_alone() -> None:
     feed.run = running
     feed.progress(9)
     assert feed.value("lastpage_decode_steps_total") == 9
+
+
+@pytest.mark.parametrize("status", [RunStatus.CANCELLED, RunStatus.INTERRUPTED])
+def test_a_run_that_was_stopped_before_its_turn_is_no_verdict_on_anything(status: RunStatus) -> None:
+    feed = Feed()
+    feed.run = feed.run.model_copy(update={"engine": None})
+    feed.tell(EventType.FINISHED, status=status, verdict=Verdict.INCONCLUSIVE)
+    assert feed.value("lastpage_runs_total", verdict="inconclusive") == 0
+    feed.new_run("launched")
+    feed.status(RunStatus.LAUNCHING)
+    feed.tell(EventType.FINISHED, status=status, verdict=Verdict.INCONCLUSIVE, started_at=NOW)
+    assert feed.value("lastpage_runs_total", verdict="inconclusive") == 1
+
+
+def test_a_run_whose_engine_could_not_even_be_launched_is_counted() -> None:
+    feed = Feed()
+    feed.tell(EventType.FINISHED, status=RunStatus.FAILED_TO_START, verdict=Verdict.INCONCLUSIVE)
+    assert feed.value("lastpage_runs_total", verdict="inconclusive") == 1
 
 
 def pages(bounds: Sequence[float], *values: int) -> Counts:

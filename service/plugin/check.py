@@ -41,7 +41,16 @@ def describe() -> dict[str, Any]:
         answer["clamp"], answer["files"] = _judge_allocator()
     except Exception as error:
         answer["problem"] = f"{type(error).__name__}: {error}"
+    answer["problem"] = answer["problem"] or _npu_out_of_sight(answer["npu"])
     return answer
+
+
+def _npu_out_of_sight(npu: dict[str, Any]) -> str | None:
+    """Why an SGLang that was built for NPUs cannot be used: on the CPU it would show nothing that was asked for."""
+    if npu["torch_npu"] is None or npu["available"]:
+        return None
+    why = npu["problem"] or "are the devices there, and may this user open them?"
+    return f"torch_npu {npu['torch_npu']} sees no NPU: {why}"
 
 
 def describe_npu() -> dict[str, Any]:

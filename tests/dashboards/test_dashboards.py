@@ -112,6 +112,22 @@ def test_panels_and_alerts_ask_for_series_that_the_controller_has() -> None:
         assert not re.search(r'\blastpage_\w+(?!\w|{job="lastpage")', expression), name
 
 
+def test_every_series_of_the_controller_is_named_in_the_documentation() -> None:
+    """With its full name, less the prefix; the three series of a histogram under one."""
+    text = (ROOT / "docs/deploy.md").read_text()
+    told = {name.split("{")[0] for name in re.findall(r"`([a-z0-9_]+(?:\{[a-z_,]+\})?)`", text)}
+    series = {re.sub(r"_(bucket|sum|count|created)$", "", name) for name in series_of_the_controller()}
+    assert {name.removeprefix("lastpage_") for name in series} - told == set()
+
+
+@each_board
+def test_every_unit_has_a_word_where_a_dashboard_is_drawn(board: Any) -> None:
+    from dashboards.draw import UNITS
+
+    units = {panel["fieldConfig"]["defaults"]["unit"] for panel in panels(board)}
+    assert units <= UNITS.keys()
+
+
 def test_every_series_of_the_controller_is_seen_somewhere() -> None:
     text = " ".join(expressions().values())
     families = {family.name for family in ControllerMetrics().collect()}

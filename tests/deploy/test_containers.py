@@ -5,10 +5,12 @@ The Compose specification's schema is the one that check-jsonschema brings (vend
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +105,33 @@ def test_ascend_has_the_devices_and_the_driver() -> None:
     assert ascend["shm_size"] == "16gb"
     more = yaml.safe_load(COMPOSE_A3.read_text())["services"]["ascend"]
     assert set(more["devices"]) == {f"/dev/davinci{number}" for number in range(8, 16)}
-    assert more["build"]["args"]["DEVICE"] == "a3"
+    assert more["build"]["args"] == {"DEVICE": "a3"}
+    assert more["image"] == ascend["image"].replace("910b", "a3")
+
+
+@pytest.mark.parametrize(("name", "variable"), [("rehearsal", "REHEARSAL_SGLANG"), ("ascend", "ASCEND_SGLANG")])
+def test_releases_are_built_side_by_side(name: str, variable: str) -> None:
+    """An image is named by the release that is built into it, so that two do not take each other's name."""
+    service = services()[name]
+    release = service["build"]["args"]["SGLANG"]
+    default = re.fullmatch(rf"\$\{{{variable}:-(.+)\}}", release)
+    assert default and service["image"].endswith(f"-{release}")
+    assert f"ARG SGLANG={default[1]}" in (ROOT / service["build"]["dockerfile"]).read_text()
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_packages_may_come_from_a_mirror_and_come_from_none_unasked(name: str) -> None:
+    build = services()[name]["build"]
+    assert build["args"]["PIP_INDEX_URL"] is None
+    text = (ROOT / build["dockerfile"]).read_text()
+    stages = text.split("\nFROM ")[1:]
+    assert all("ARG PIP_INDEX_URL\n" in stage for stage in stages if "pip install" in stage)
+    assert "http" not in re.sub(r"http://127\.0\.0\.1:8000", "", text)
+
+
+def test_exporter_on_the_machine_itself_has_a_name() -> None:
+    assert services()["prometheus"]["extra_hosts"] == ["host.docker.internal:host-gateway"]
+    assert "host.docker.internal" in (ROOT / "deploy/prometheus/targets/README.md").read_text()
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
@@ -117,6 +145,8 @@ def test_image_is_pinned_and_neither_root_nor_unwatched(dockerfile: Path) -> Non
     assert ":latest" not in text and ":main" not in text
     assert re.findall(r"^USER (\S+)$", text, re.M)[-1].startswith("1000")
     assert "HEALTHCHECK" in text and "/healthz" in text
+    # A proxy that Docker's config.json gives to containers must not be asked.
+    assert "ProxyHandler({})" in text
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
@@ -137,31 +167,96 @@ def test_image_of_the_vendor_is_left_as_it_is() -> None:
     assert "PATH=" not in text and "PYTHONPATH" not in text
 
 
-def test_entrypoint_is_a_script_that_the_shell_understands() -> None:
-    run("bash", "-n", str(ROOT / "deploy/entrypoint.sh"))
+SCRIPTS = sorted((ROOT / "deploy").glob("*.sh"))
 
 
-def test_entrypoint_makes_the_engine_known_and_becomes_lastpage(tmp_path: Path) -> None:
-    """With the paths of the image replaced by stand-ins."""
-    lastpage = tmp_path / "lastpage"
-    lastpage.write_text('#!/bin/sh\necho "$$ $*"\n')
-    lastpage.chmod(0o755)
-    cann = tmp_path / "set_env.sh"
-    cann.write_text('export SEEN="$UNSET_BY_CANN"yes\n')
-    text = (ROOT / "deploy/entrypoint.sh").read_text()
-    for there, here in {
-        "/opt/lastpage/bin/lastpage": lastpage,
-        "/usr/local/Ascend/ascend-toolkit/set_env.sh": cann,
-    }.items():
-        assert there in text
-        text = text.replace(there, str(here))
-    script = tmp_path / "entrypoint.sh"
-    script.write_text(text)
-    environment = {"ENGINE_NAME": "0.5.23", "ENGINE_PYTHON": "/opt/engine/bin/python", "PATH": "/usr/bin:/bin"}
-    process = subprocess.Popen(
-        ["bash", str(script), "serve", "--port", "8000"], env=environment, stdout=subprocess.PIPE, text=True
-    )
-    added, served = process.communicate(timeout=20)[0].splitlines()
-    assert added.endswith(" engine add 0.5.23 --python /opt/engine/bin/python --no-check")
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_script_is_one_that_the_shell_understands(script: Path) -> None:
+    run("bash", "-n", str(script))
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
+def test_script_is_where_commands_look_for_it(dockerfile: Path) -> None:
+    """`lastpage` is on PATH, for `docker exec` too, which runs no entrypoint."""
+    text = dockerfile.read_text()
+    assert "deploy/lastpage.sh /usr/local/bin/lastpage\n" in text
+    for script in SCRIPTS:
+        assert f"deploy/{script.name}" in text, script.name
+
+
+class Stage:
+    """The scripts with the paths of the image replaced by stand-ins below a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "controller").write_text('#!/bin/sh\necho "$$ ${SEEN:-} $*"\n[ "$1" != engine ]\n')
+        (folder / "cann.sh").write_text('export SEEN="${UNSET_BY_CANN}cann$#"; false; true\n')
+        for name in ("lastpage", "entrypoint"):
+            text = (ROOT / f"deploy/{name}.sh").read_text()
+            for there, here in {
+                "/opt/lastpage/bin/lastpage": "controller",
+                "/usr/local/bin/lastpage": "lastpage",
+                "/usr/local/Ascend/ascend-toolkit/set_env.sh": "cann.sh",
+            }.items():
+                text = text.replace(there, str(folder / here))
+            (folder / name).write_text(text)
+        for path in folder.iterdir():
+            path.chmod(0o755)
+
+    def lines(self, name: str, *arguments: str, **environment: str) -> tuple[int, list[str]]:
+        """The process and what it wrote."""
+        process = subprocess.Popen(
+            [self.folder / name, *arguments],
+            env={"PATH": "/usr/bin:/bin", **environment},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return process.pid, process.communicate(timeout=20)[0].splitlines()
+
+
+@pytest.mark.parametrize(("given", "python"), [("/opt/engine/bin/python", "/opt/engine/bin/python"), ("", None)])
+def test_entrypoint_makes_the_engine_known_and_becomes_lastpage(tmp_path: Path, given: str, python: str | None) -> None:
+    """Served although the engine is refused; where no interpreter is named, the engine is the image's own."""
+    environment = {"ENGINE_NAME": "ascend", **({"ENGINE_PYTHON": given} if given else {})}
+    pid, (added, served) = Stage(tmp_path).lines("entrypoint", "serve", "--port", "8000", **environment)
+    python = python or shutil.which("python3", path="/usr/bin:/bin")
+    assert added.endswith(f" engine add ascend --python {python} --no-check")
     # The same process, so that the container's signals reach it.
-    assert served == f"{process.pid} serve --port 8000"
+    assert served == f"{pid} cann0 serve --port 8000"
+
+
+def test_command_knows_cann_without_the_entrypoint(tmp_path: Path) -> None:
+    pid, lines = Stage(tmp_path).lines("lastpage", "shrink", "a b")
+    assert lines == [f"{pid} cann0 shrink a b"]
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
+def test_image_has_an_engine_from_the_start(dockerfile: Path) -> None:
+    assert re.search(r"^ENV .*\bENGINE_NAME=\S+", dockerfile.read_text().replace("\\\n", " "), re.M)
+
+
+def test_old_runs_are_forgotten_and_no_other(tmp_path: Path) -> None:
+    def made(name: str, days: float, file: str = "report.json") -> Path:
+        folder = tmp_path / "runs" / name
+        (folder / "overlay").mkdir(parents=True)
+        (folder / file).touch()
+        at = time.time() - days * 86400
+        os.utime(folder / file, (at, at))
+        os.utime(folder, (at, at))
+        return folder
+
+    old, recent = made("old", 31), made("a recent one", 29)
+    running, shrunk = made("running", 99, "spec.yaml"), made("old-shrink", 99, "shrunk.yaml")
+    script = str(ROOT / "deploy/forget_runs.sh")
+    environment = {"PATH": "/usr/bin:/bin", "LASTPAGE_HOME": str(tmp_path)}
+    for _ in range(2):
+        subprocess.run([script, "30"], env=environment, check=True)
+        assert not old.exists() and recent.exists() and running.exists() and shrunk.exists()
+    assert subprocess.run([script], env=environment, capture_output=True).returncode != 0
+
+
+def test_documented_commands_work_with_the_tools_of_these_machines() -> None:
+    """curl has --json since 7.82, and Ubuntu 22.04 and openEuler 22.03 have an older one."""
+    for name in ("README.md", "docs/deploy.md"):
+        text = (ROOT / name).read_text()
+        assert "curl --json" not in text and "/opt/lastpage/bin" not in text

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,10 @@ import pytest
 import yaml
 
 from tests.dashboards.boards import ROOT
+from tests.deploy.test_containers import ASCEND_MOUNTS
 
 FOLDER = ROOT / "deploy/kubernetes"
+FOLDERS = ("base", "prometheus-operator")
 SERVICE_MONITOR_SCHEMA = Path(__file__).with_name("servicemonitor.schema.json")
 KUBERNETES = "1.31"
 
@@ -21,9 +26,9 @@ KUBERNETES = "1.31"
 def manifests() -> dict[str, Any]:
     """All objects by kind and name."""
     found = {}
-    for path in sorted(FOLDER.glob("*.yaml")):
+    for path in sorted(path for folder in FOLDERS for path in (FOLDER / folder).glob("*.yaml")):
         for document in yaml.safe_load_all(path.read_text()):
-            if document["kind"] != "Kustomization":
+            if document["kind"] not in ("Kustomization", "Component"):
                 found[f"{document['kind']}/{document['metadata']['name']}"] = document
     return found
 
@@ -32,6 +37,8 @@ OBJECTS = manifests()
 BUILT_IN = {name: item for name, item in OBJECTS.items() if "monitoring.coreos.com" not in item["apiVersion"]}
 CONTROLLER = OBJECTS["Deployment/lastpage"]["spec"]["template"]
 NIGHTLY = OBJECTS["CronJob/lastpage-nightly"]["spec"]["jobTemplate"]["spec"]["template"]
+RETENTION = OBJECTS["CronJob/lastpage-retention"]["spec"]["jobTemplate"]["spec"]["template"]
+PODS = pytest.mark.parametrize("pod", [CONTROLLER, NIGHTLY, RETENTION], ids=["controller", "nightly", "retention"])
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -46,9 +53,76 @@ def test_service_monitor_is_of_the_operators_schema() -> None:
     jsonschema.validate(OBJECTS["ServiceMonitor/lastpage"], schema)
 
 
-def test_kustomization_names_every_file() -> None:
-    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
-    assert set(kustomization["resources"]) == {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml"}
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_kustomization_names_every_file(folder: str) -> None:
+    kustomization = yaml.safe_load((FOLDER / folder / "kustomization.yaml").read_text())
+    files = {path.name for path in (FOLDER / folder).glob("*.yaml")}
+    assert set(kustomization["resources"]) == files - {"kustomization.yaml"}
+
+
+def test_base_needs_no_operator() -> None:
+    """`kubectl apply` refuses all of it when a kind is not known to the cluster."""
+    for path in (FOLDER / "base").glob("*.yaml"):
+        for document in yaml.safe_load_all(path.read_text()):
+            assert "monitoring.coreos.com" not in document["apiVersion"], path.name
+
+
+def built(folder: Path) -> dict[str, Any]:
+    """What `kubectl apply -k` would send, by kind and name."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("no kubectl here, which builds what kustomizations say")
+    answer = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    objects = yaml.safe_load_all(answer.stdout)
+    return {f"{item['kind']}/{item['metadata']['name']}": item for item in objects}
+
+
+def test_a_copy_of_the_example_says_what_is_so_on_a_cluster(tmp_path: Path) -> None:
+    """As the documentation has it: a copy beside the example, with an image, nodes and a volume of models."""
+    shutil.copytree(FOLDER, tmp_path / "kubernetes", ignore=shutil.ignore_patterns("site"))
+    site = shutil.copytree(tmp_path / "kubernetes/example", tmp_path / "kubernetes/site")
+    objects = built(site)
+    assert objects.keys() == OBJECTS.keys()
+    for name, item in objects.items():
+        if name in BUILT_IN:
+            kubernetes_validate.validate(item, KUBERNETES, strict=True)
+    pod = objects["Deployment/lastpage"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {"name": "models", "mountPath": "/models", "readOnly": True} in container["volumeMounts"]
+    assert len(container["volumeMounts"]) == len(CONTROLLER["spec"]["containers"][0]["volumeMounts"]) + 1
+    assert pod["nodeSelector"]
+    images = set(re.findall(r"'image': '(\S+)'", str(objects)))
+    assert len(images) == 1 and images.pop().startswith("registry.example/lastpage:ascend-910b-v")
+
+
+def test_base_can_be_applied_without_the_operator() -> None:
+    assert built(FOLDER / "base").keys() == BUILT_IN.keys()
+
+
+def test_pod_has_the_mounts_of_the_compose_file() -> None:
+    paths = {volume["hostPath"]["path"] for volume in CONTROLLER["spec"]["volumes"] if "hostPath" in volume}
+    assert paths == ASCEND_MOUNTS
+
+
+def test_only_prometheus_and_the_nightly_soak_reach_the_api() -> None:
+    policy = OBJECTS["NetworkPolicy/lastpage"]["spec"]
+    assert policy["policyTypes"] == ["Ingress"]
+    assert policy["podSelector"]["matchLabels"] == CONTROLLER["metadata"]["labels"]
+    (rule,) = policy["ingress"]
+    prometheus, nightly = rule["from"]
+    assert prometheus == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    assert nightly == {"podSelector": {"matchLabels": NIGHTLY["metadata"]["labels"]}}
+    assert rule["ports"] == [{"port": "http"}]
+
+
+def test_old_runs_are_deleted_from_the_controllers_volume_on_its_node() -> None:
+    volume = {item["name"]: item for item in CONTROLLER["spec"]["volumes"]}["home"]
+    assert RETENTION["spec"]["volumes"] == [volume]
+    (container,) = RETENTION["spec"]["containers"]
+    assert container["command"] == ["/usr/local/lib/lastpage/forget_runs.sh", "30"]
+    (rule,) = RETENTION["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert rule["labelSelector"]["matchLabels"] == CONTROLLER["metadata"]["labels"]
 
 
 def test_controller_asks_for_an_npu() -> None:
@@ -57,7 +131,7 @@ def test_controller_asks_for_an_npu() -> None:
         assert container["resources"][side]["huawei.com/Ascend910"] == 1
 
 
-@pytest.mark.parametrize("pod", [CONTROLLER, NIGHTLY], ids=["controller", "nightly"])
+@PODS
 def test_pod_is_confined(pod: Any) -> None:
     spec = pod["spec"]
     assert spec["securityContext"]["runAsNonRoot"] and spec["automountServiceAccountToken"] is False
@@ -68,7 +142,7 @@ def test_pod_is_confined(pod: Any) -> None:
         assert container["resources"]["limits"]["memory"]
 
 
-@pytest.mark.parametrize("pod", [CONTROLLER, NIGHTLY], ids=["controller", "nightly"])
+@PODS
 def test_every_mount_has_its_volume(pod: Any) -> None:
     volumes = {volume["name"] for volume in pod["spec"]["volumes"]}
     mounts = {mount["name"] for container in pod["spec"]["containers"] for mount in container["volumeMounts"]}
@@ -85,7 +159,8 @@ def test_service_and_monitor_find_the_controller() -> None:
     assert {endpoint["port"] for endpoint in monitor["endpoints"]} == {port["name"]}
     (container,) = CONTROLLER["spec"]["containers"]
     assert port["targetPort"] in {port["name"] for port in container["ports"]}
-    assert NIGHTLY["metadata"]["labels"] != labels, "the nightly's pods must not be taken for the controller"
+    for other in (NIGHTLY, RETENTION):
+        assert other["metadata"]["labels"] != labels, "pods of a job must not be taken for the controller"
 
 
 def test_monitor_scrapes_both_under_the_names_that_dashboards_know() -> None:
