@@ -3,7 +3,8 @@
     python -m benchmarks.peers        # about ten minutes; writes docs/peers.md
 
 All loads run on the same release, pool and machine, and are counted by the same flight recorder. Finished rows are kept
-in a folder, and are not measured again when that folder is given with --keep.
+in a folder, and are not measured again when that folder is given with --keep. What stands there and cannot be taken up
+is renamed, never deleted.
 """
 
 from __future__ import annotations
@@ -22,16 +23,28 @@ from pathlib import Path
 
 import anyio
 import httpx
+from pydantic import TypeAdapter
 
+from benchmarks.asked import keep_faults, out_faults, refuse, seconds_asked, set_aside
 from benchmarks.recorded_server import RecordedServer, recorded_server
-from benchmarks.scenarios import OPTIONS, Interrupted, describe_machine, run, runnable, spec_of
+from benchmarks.scenarios import (
+    OPTIONS,
+    Interrupted,
+    describe_machine,
+    faults_beside_the_pool,
+    run,
+    runnable,
+    spec_of,
+)
 from loadgen.pages import Pool
 from loadgen.scenarios import SCENARIOS, EngineNeeds
 from loadgen.scenarios.tight import Tight
 from service.engine.installation import Engine, EngineError
 from service.engine.registry import DEFAULT_RELEASE, EngineRegistry
 from service.home import Home
-from service.runs.duration import parse_duration
+from service.runs.faults import Fault, InvalidSpec
+from service.runs.folder import write_atomically
+from service.runs.reading import read_text
 from service.runs.recording import Recording
 from service.soak import EXIT_INTERRUPTED
 
@@ -170,6 +183,9 @@ async def scenario(name: str, engine: str, seconds: float, folder: Path) -> Row:
     return Row(f"lastpage `{name}`", launch_text(kind.engine_needs(POOL, options)), **counts)
 
 
+_ROW = TypeAdapter(Row)
+
+
 class Measured:
     """The rows so far, each in a file of its own."""
 
@@ -181,12 +197,13 @@ class Measured:
     def known(self, key: str) -> bool:
         """Whether a row was measured earlier; it is then taken up."""
         try:
-            self.rows.append(Row(**json.loads(self._path(key).read_text())))
-        except (OSError, ValueError, TypeError):
+            self.rows.append(_ROW.validate_python(json.loads(read_text(self._path(key)))))
+        except (OSError, ValueError, RecursionError):
             return False
         return True
 
     def add(self, key: str, row: Row) -> None:
+        set_aside(self._path(key))
         self._path(key).write_text(json.dumps(dataclasses.asdict(row)))
         self.rows.append(row)
         print(f"{row.load}: {row.critical_per_thousand:.1f} critical steps in 1,000", file=sys.stderr, flush=True)
@@ -204,6 +221,7 @@ async def measure(engine: Engine, seconds: float, measured: Measured) -> None:
         if not missing:
             continue
         folder = measured.folder / f"server-{launch_name}"
+        set_aside(folder)
         folder.mkdir(exist_ok=True)
         async with recorded_server(
             engine,
@@ -220,6 +238,22 @@ async def measure(engine: Engine, seconds: float, measured: Measured) -> None:
             measured.add(name, await scenario(name, engine.name, seconds, measured.folder / name))
 
 
+def faults_before(duration: str, engine: str, out: Path) -> list[Fault]:
+    """What is wrong with what was asked for."""
+    faults = out_faults(out)
+    try:
+        seconds = seconds_asked(duration)
+    except InvalidSpec as error:
+        return [*faults, *error.faults]
+    for name in SCENARIOS_SHOWN:
+        try:
+            beside, of_the_pool = faults_beside_the_pool(spec_of(name, POOL.pages, seconds, engine))
+            faults += [*beside, *of_the_pool]
+        except InvalidSpec as error:
+            faults += error.faults
+    return faults
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description="Critical steps of each load.")
     parser.add_argument("--engine", default=DEFAULT_RELEASE, help="engine by name (default: %(default)s)")
@@ -227,20 +261,24 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="take up where an earlier call was interrupted")
     parser.add_argument("--out", type=Path, default=PAGE, help="file to write (default: docs/peers.md)")
     asked = parser.parse_args()
-    kept = asked.keep or Home.default().runs / f"peers-{time.strftime('%Y%m%d-%H%M%S')}"
+    kept = (asked.keep or Home.default().runs / f"peers-{time.strftime('%Y%m%d-%H%M%S')}").absolute()
+    if faults := faults_before(asked.duration, asked.engine, asked.out) or keep_faults(kept):
+        return refuse("peers", faults)
     print(f"rows are kept in {kept}; if interrupted, go on with --keep {kept}", file=sys.stderr)
     try:
-        seconds = parse_duration(asked.duration)
+        seconds = seconds_asked(asked.duration)
         engine = EngineRegistry(Home.default()).get(asked.engine)
-        measured = Measured(kept.absolute())
+        measured = Measured(kept)
         anyio.run(measure, engine, seconds, measured)
     except (Interrupted, KeyboardInterrupt):
         return EXIT_INTERRUPTED
-    except (EngineError, ValueError) as error:
+    except InvalidSpec as error:
+        return refuse("peers", error.faults)
+    except EngineError as error:
         print(f"peers: {error}", file=sys.stderr)
         return 1
     date = time.strftime("%Y-%m-%d", time.gmtime())
-    asked.out.write_text(page(measured.rows, engine.version or engine.name, describe_machine(), date), encoding="utf-8")
+    write_atomically(asked.out, page(measured.rows, engine.version or engine.name, describe_machine(), date))
     print(f"wrote {asked.out}", file=sys.stderr)
     return 0
 

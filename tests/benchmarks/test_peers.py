@@ -31,6 +31,9 @@ def test_a_launch_is_told_with_its_environment() -> None:
 def test_a_row_that_was_measured_is_taken_up_and_a_broken_one_is_not(tmp_path: Path) -> None:
     Measured(tmp_path).add("one", ROW)
     (tmp_path / "half.json").write_text('{"load": "half')
+    (tmp_path / "deep.json").write_text("[" * 100_000)
     again = Measured(tmp_path)
-    assert [again.known(key) for key in ("one", "half", "other")] == [True, False, False]
+    assert [again.known(key) for key in ("one", "half", "deep", "other")] == [True, False, False, False]
     assert again.rows == [ROW]
+    again.add("half", ROW)
+    assert (tmp_path / "half.json.1").read_text() == '{"load": "half'

@@ -103,11 +103,26 @@ def test_a_finished_run_of_the_same_spec_is_not_made_again(tmp_path: Path) -> No
     assert finished_report(tmp_path, spec_of("tight", 32, 60.0, "0.5.23")) is None
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"status": "interrupted", "spec": {}}'])
+@pytest.mark.parametrize("content", ["", "{}", "[]", "[" * 100_000, '{"status": "interrupted", "spec": {}}'])
 def test_what_did_not_finish_is_made_again(tmp_path: Path, content: str) -> None:
     (tmp_path / "report.json").write_text(content)
     assert finished_report(tmp_path, spec_of("tight", 32, 20.0, "0.5.23")) is None
     assert finished_report(tmp_path / "missing", spec_of("tight", 32, 20.0, "0.5.23")) is None
+
+
+def test_a_report_that_cannot_be_shown_is_not_taken_up(tmp_path: Path) -> None:
+    spec = spec_of("tight", 32, 20.0, "0.5.23")
+    told = keep(tmp_path, spec)
+    coverage = covering(0, 5)["measures"]["coverage"]
+    for damage in (
+        {"measures": {"decode_steps": "many"}},
+        {"crashes": [{}]},
+        {"measures": {"coverage": coverage | {"tight": {"tight 1 0 0 running_rows decode": 1}}}},
+    ):
+        (tmp_path / "report.json").write_text(json.dumps(told | damage))
+        assert finished_report(tmp_path, spec) is None
+    (tmp_path / "report.json").write_text(json.dumps(told | {"measures": {"coverage": coverage}}))
+    assert finished_report(tmp_path, spec) is not None
 
 
 def test_only_what_is_missing_is_run_and_what_has_finished_outlives_an_interruption(
