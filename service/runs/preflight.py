@@ -8,9 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from loadgen.coverage import Coverage
 from loadgen.pages import Pool
 from loadgen.scenarios import SCENARIOS, EngineNeeds, NoOptions, Scenario
-from service.engine.arguments import refused_arguments
+from service.engine.arguments import layered, refused_arguments
 from service.engine.check import EngineCheck, check
 from service.engine.installation import Engine, EngineError, EngineNotFound
 from service.engine.model_facts import ModelFacts, ModelNotUsable, read_model
@@ -21,6 +22,8 @@ from service.home import Home
 from service.plugin.settings import Profile
 from service.runs.faults import Fault, faults_of
 from service.runs.spec import RunSpec
+from service.runs.thresholds import COVERAGE_SHARE, Threshold
+from service.runs.traits import server_traits
 
 # SGLang wants prompt and answer together to leave this much of the context free, and cuts answers that do not.
 _CONTEXT_KEPT_BACK = 2
@@ -63,6 +66,8 @@ def prepare(spec: RunSpec, home: Home) -> tuple[Prepared | None, list[Fault]]:
     faults += model_faults
     if scenario is not None and options is not None and facts is not None:
         faults += _context(spec, scenario, options, pool, facts)
+    if scenario is not None and options is not None:
+        faults += _coverage(spec, scenario, options, pool)
     if faults or not (engine and checked and model and facts and scenario and options is not None):
         return None, faults
     return Prepared(engine, checked, model, facts, scenario, options, pool), []
@@ -132,6 +137,24 @@ def _model(spec: RunSpec, home: Home, profile: Profile) -> tuple[Path | None, Mo
     except OSError as error:
         message = f"the tiny model cannot be written: {error}"
         return None, None, [Fault(field="engine.model", value=spec.engine.model, message=message)]
+
+
+def _coverage(spec: RunSpec, scenario: type[Scenario[Any]], options: NoOptions, pool: Pool) -> list[Fault]:
+    """What is asked of the coverage of the edge where nothing of it can be reached."""
+    thresholds = map(Threshold.parse, spec.thresholds)
+    asked = [str(each) for each in thresholds if each.measure == COVERAGE_SHARE and not each.holds(0)]
+    if spec.load.until_coverage is None and not asked:
+        return []
+    arguments = layered(scenario.engine_needs(pool, options).arguments, spec.engine.args)
+    if Coverage(server_traits(pool, arguments)).reachable_tight:
+        return []
+    message = (
+        f"on {pool.pages} pages of {pool.page_size}, launched as this is, no step at the edge can be reached, and the "
+        "share that is covered stays 0; allowed: none, or a larger pool"
+    )
+    if spec.load.until_coverage is not None:
+        return [Fault(field="load.until_coverage", value=spec.load.until_coverage, message=message)]
+    return [Fault(field="thresholds", value=text, message=message) for text in asked]
 
 
 def _context(

@@ -130,6 +130,15 @@ class Threshold:
         """Whether it is about something that went wrong, and some amount of that breaks it, none does not."""
         return self.measure in _BADNESS and self.holds(0) and not self.holds(math.inf)
 
+    @property
+    def can_hold(self) -> bool:
+        """Whether some value that the measure can have meets it: none is below 0, and no share is above 1."""
+        most = 1.0 if self.measure.endswith(("_share", ".share")) else math.inf
+        if self.comparison == "==":
+            return 0 <= self.bound <= most
+        # It holds from the bound up, or down, or on both sides of it.
+        return self.holds(0) or self.holds(most)
+
     def holds(self, value: float) -> bool:
         return _COMPARISONS[self.comparison](value, self.bound)
 
@@ -142,7 +151,7 @@ def effective_thresholds(texts: Iterable[str], until_coverage: float | None = No
 
     Raises:
         InvalidThreshold: one cannot be read, one would turn a default off without another bound, or together they would
-            let a run pass that never exhausted the pool.
+            let a run pass that never exhausted the pool; or one can never hold.
     """
     given = [Threshold.parse(text) for text in texts]
     for threshold in given:
@@ -151,7 +160,17 @@ def effective_thresholds(texts: Iterable[str], until_coverage: float | None = No
                 f"'{threshold}' would let any number of {threshold.measure} pass; "
                 f"allowed: {threshold.measure} == 0, {threshold.measure} <= N, {threshold.measure} < N"
             )
-    measures = {threshold.measure for threshold in given}
+        if not threshold.can_hold:
+            share = threshold.measure.endswith("share")
+            allowed = "a share is from 0 to 1, or from 0% to 100%" if share else "it is 0 or more"
+            raise InvalidThreshold(f"'{threshold}' can never hold: {allowed}")
+        if until_coverage is not None and threshold.measure == COVERAGE_SHARE and _forbids(threshold, until_coverage):
+            raise InvalidThreshold(
+                f"'{threshold}' breaks when the load ends as load.until_coverage asks, at {until_coverage:g}; "
+                f"allowed: a lower bound, as in {COVERAGE_SHARE} >= {until_coverage:g}"
+            )
+    # An upper bound does not stand for the coverage that was asked for.
+    measures = {each.measure for each in given if each.measure != COVERAGE_SHARE or not each.holds(0)}
     defaults = [Threshold.parse(text) for text in DEFAULT_THRESHOLDS]
     if until_coverage is not None:
         defaults.append(Threshold(COVERAGE_SHARE, ">=", until_coverage))
@@ -162,3 +181,8 @@ def effective_thresholds(texts: Iterable[str], until_coverage: float | None = No
             f"keep a lower bound above 0 on one of {', '.join(sorted(_PROOF_MEASURES))}"
         )
     return thresholds
+
+
+def _forbids(threshold: Threshold, share: float) -> bool:
+    """Whether it is an upper bound that is broken when so much is covered."""
+    return threshold.holds(0) and not threshold.holds(share) and not threshold.holds(1)

@@ -187,3 +187,15 @@ def test_a_request_has_to_starve_before_the_engine_hangs(home: Home) -> None:
     fault = faults(home, engine={"hang_seconds": 8}, load={"starve_seconds": 8})["load.starve_seconds"]
     assert fault.value == 8 and "less than engine.hang_seconds, 8" in fault.message
     assert prepare(parse_spec({"load": {"starve_seconds": 12}}), home)[1] == []
+
+
+NOWHERE = {"pool_pages": 32, "args": ["--max-running-requests", "1"]}
+
+
+def test_coverage_is_not_asked_for_where_nothing_can_be_covered(home: Home) -> None:
+    until = faults(home, engine=NOWHERE, load={"until_coverage": "90%"})["load.until_coverage"]
+    assert until.value == 0.9 and "no step at the edge can be reached" in until.message
+    threshold = faults(home, engine=NOWHERE, thresholds=["coverage.share >= 10%"])["thresholds"]
+    assert threshold.value == "coverage.share >= 0.1"
+    for spec in ({"engine": NOWHERE}, {"load": {"until_coverage": "90%"}}):
+        assert prepare(parse_spec(spec), home)[1] == []
