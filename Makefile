@@ -12,7 +12,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.setup
 
 .DEFAULT_GOAL = help
-.PHONY: help setup soak test test-fast lint prometheus dashboards picture scenarios peers bench client-cost clean
+.PHONY: help setup soak test test-fast lint prometheus dashboards picture spec scenarios peers bench client-cost clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ prometheus: ## have Debian's Prometheus, which the tests of the monitoring need
 
 dashboards: $(STAMP) ## write the JSON of the Grafana dashboards anew
 	$(BIN)/python -m dashboards.build
+
+spec: $(STAMP) ## write docs/spec.md anew: every key of a spec, from the models that read one
+	$(BIN)/python -m service.report.spec_page > docs/spec.md.new
+	@mv docs/spec.md.new docs/spec.md
 
 picture: $(STAMP) prometheus ## draw docs/pool-pressure.png: three real runs, as a real Prometheus saw them
 	@$(BIN)/lastpage engine ensure $(RELEASE)

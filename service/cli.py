@@ -70,7 +70,8 @@ def soak(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for report.json, engine.log, flight.bin and spec.yaml. Absent: a new one below LASTPAGE_HOME.",
+            help="New or empty folder for report.json, engine.log, flight.bin and so on. Absent: one below "
+            "LASTPAGE_HOME.",
             metavar="FOLDER",
             parser=folder,
             rich_help_panel=_OUTPUT,
@@ -130,7 +131,7 @@ def soak(
         typer.Option(
             metavar="SHARE",
             help="End the load when this share of the reachable tight cells was hit, such as 0.9 or 90%; the run is "
-            "inconclusive when it is not.",
+            "inconclusive when it is not. The scenarios mixed and prefix aim at cells.",
             rich_help_panel=_LOAD,
         ),
     ] = None,
@@ -228,11 +229,19 @@ def serve(
 def flight(
     file: Annotated[Path, typer.Argument(help="A flight recording: flight.bin of a run.")],
     last: Annotated[int, typer.Option("--last", "-n", min=1, help="How many steps to print.")] = 20,
+    whole: Annotated[
+        bool,
+        typer.Option("--all", help="Up to the end of the recording, steps after the load included."),
+    ] = False,
 ) -> None:
-    """Print the last decode steps of a flight recording, and its totals."""
+    """Print the last decode steps of a flight recording, and its totals.
+
+    With the run's report.json beside it: the last steps under load. What is made after it, when answers are compared,
+    is left out. Steps are counted since the engine's boot.
+    """
     from service.plugin.flight import NotAFlightFile
     from service.plugin.flight_reader import FlightReader
-    from service.report.flight_table import print_flight
+    from service.report.flight_table import load_beside, print_flight
 
     if file.exists() and not (file.is_file() or file.is_dir()):
         refuse("file", str(file), "it is not a regular file")
@@ -240,16 +249,23 @@ def flight(
         reader = FlightReader(file)
     except (OSError, NotAFlightFile) as error:
         refuse("file", str(file), getattr(error, "strerror", None) or str(error))
-    print_flight(console(), reader, last)
+    print_flight(console(), reader, last, None if whole else load_beside(file))
 
 
 @app.command()
-def scenarios() -> None:
-    """List the scenarios and their options."""
+def scenarios(
+    name: Annotated[str | None, typer.Argument(help="One scenario, with the mechanism that it leans on.")] = None,
+) -> None:
+    """List the scenarios and their options; defaults stand as `--option KEY=VALUE` takes them."""
     from loadgen.scenarios import SCENARIOS
-    from service.report.listings import print_scenarios
+    from service.report.listings import print_scenario, print_scenarios
 
-    print_scenarios(console(), SCENARIOS)
+    if name is None:
+        print_scenarios(console(), SCENARIOS)
+    elif name in SCENARIOS:
+        print_scenario(console(), SCENARIOS[name])
+    else:
+        refuse("scenario", name, f"no such scenario; allowed: {', '.join(SCENARIOS)}")
 
 
 @app.command()

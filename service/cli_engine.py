@@ -55,23 +55,29 @@ def engine_add(
     name: Annotated[str, typer.Argument(help="Name to know it by.")],
     python: Annotated[Path, typer.Option(help="Interpreter whose environment holds SGLang.")],
     ask: Annotated[
-        bool, typer.Option("--check/--no-check", help="Ask it at once whether runs can be made on it.")
+        bool,
+        typer.Option("--check/--no-check", help="Ask it whether runs can be made on it; if not, it is refused."),
     ] = True,
 ) -> None:
-    """Register an installation of SGLang by its interpreter, and ask it about itself; nothing is changed there."""
+    """Register an installation of SGLang by its interpreter, once it says that runs can be made on it.
+
+    Nothing is changed there.
+    """
     from service.engine.check import check
     from service.engine.installation import EngineError
     from service.engine.registry import EngineRegistry
     from service.home import Home
 
     home = Home.default()
+    registry = EngineRegistry(home)
     try:
-        added = EngineRegistry(home).add(name, python)
+        engine = registry.addable(name, python)
+        if ask and (problem := check(engine, home=home).problem):
+            fail(f"no run can be made on it: {problem}; it is not registered (--no-check registers it all the same)")
+        registry.record(engine)
     except EngineError as error:
         fail(str(error))
     typer.echo(f"engine {name} is registered")
-    if ask and (problem := check(added, home=home).problem):
-        typer.echo(f"warning: no run can be made on it as it is now: {problem}", err=True)
 
 
 @engine_app.command("list")

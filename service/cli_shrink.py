@@ -29,7 +29,12 @@ def _budget(text: str) -> float:
 
 def shrink(
     file: Annotated[
-        Path, typer.Argument(metavar="REPRO", help="The repro.yaml of a run that crashed, or a spec of waves.")
+        Path,
+        typer.Argument(
+            metavar="REPRO",
+            help="The repro.yaml of a crash, or a spec of waves. That of a finding "
+            "can be run again with soak, and not be shrunk.",
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -44,7 +49,8 @@ def shrink(
         typer.Option(
             parser=_budget,
             metavar="TIME",
-            help="Time after which no more trial is begun: 90s, 15m, 1h.",
+            help="Time after which no more trial is begun to shorten it: 90s, 15m, 1h. The result is tried once more "
+            "after that, which takes as long as a boot.",
             show_default="15m",
         ),
     ] = 900.0,

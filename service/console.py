@@ -18,13 +18,15 @@ from rich.table import Table
 from rich.text import Text
 
 from service.engine.command import LOG_FILE
+from service.engine.readiness import DEFAULT_DEADLINE_SECONDS
 from service.report.table import coverage_text, crash_line, crash_text, describe, finding_line, finding_text
 from service.runs.duration import format_duration
 from service.runs.events import EventType, RunEvent
 from service.runs.model import Crash, Finding, Measures, Progress, Run, RunStatus
 
 LINE_EVERY_SECONDS = 5.0
-LAUNCHING_LINE_EVERY_SECONDS = 10.0
+FIRST_LAUNCHING_LINE_SECONDS = 20.0  # each of the next comes after twice the time
+USUAL_LAUNCH_SECONDS = 120.0
 _TICK_SECONDS = 1.0
 
 _STATUS_TEXT = {
@@ -73,11 +75,13 @@ class _Lines:
         self._said = ""
         self._next_line = 0.0
         self._next_launching_line = 0.0
+        self._launching_line_after = FIRST_LAUNCHING_LINE_SECONDS
         self._launch = _Launch()
 
     def show(self, event: RunEvent) -> None:
         if self._launch.begins_with(event.run):
-            self._next_launching_line = time.monotonic() + LAUNCHING_LINE_EVERY_SECONDS
+            self._launching_line_after = FIRST_LAUNCHING_LINE_SECONDS
+            self._next_launching_line = time.monotonic() + self._launching_line_after
         if isinstance(event.detail, Crash):
             self._console.print(crash_line(event.detail), soft_wrap=True)
         elif isinstance(event.detail, Finding):
@@ -93,7 +97,8 @@ class _Lines:
     def tick(self) -> None:
         """A line now and then while the engine boots, which looks like a hang otherwise."""
         if (text := self._launch.text()) and time.monotonic() >= self._next_launching_line:
-            self._next_launching_line = time.monotonic() + LAUNCHING_LINE_EVERY_SECONDS
+            self._next_launching_line = time.monotonic() + self._launching_line_after
+            self._launching_line_after *= 2
             self._console.print(Text(text), soft_wrap=True)
 
 
@@ -137,10 +142,11 @@ class _Launch:
         """A sentence for whoever waits; empty when the engine is not booting."""
         if self._since is None:
             return ""
-        return (
-            f"launching the engine, {time.monotonic() - self._since:.0f} s "
-            f"(a boot takes up to a minute or two; {LOG_FILE} in {self._folder})"
-        )
+        seconds = time.monotonic() - self._since
+        said = "a boot takes up to a minute or two"
+        if seconds > USUAL_LAUNCH_SECONDS:
+            said = f"longer than usual: the machine may be busy; it is given {DEFAULT_DEADLINE_SECONDS:.0f} s"
+        return f"launching the engine, {seconds:.0f} s ({said}; {LOG_FILE} in {self._folder})"
 
 
 def status_line(run: Run) -> str:

@@ -13,9 +13,10 @@ from rich.text import Text
 
 from service.console import watch
 from service.controller import Controller
+from service.report.hints import hints_before
 from service.report.table import print_result
 from service.runs.faults import Fault, InvalidSpec
-from service.runs.folder import files_of_a_run
+from service.runs.folder import not_empty
 from service.runs.manager import GRACE_SECONDS, RunManager
 from service.runs.model import Run, RunStatus, Verdict
 from service.runs.spec import RunSpec, read_yaml
@@ -83,10 +84,11 @@ def parse_option(text: str) -> tuple[str, Any]:
 
 async def soak(controller: Controller, spec: RunSpec, out: Path | None, console: Console, errors: Console) -> int:
     """Carry one run out, show it, and return the exit code. SIGINT, SIGTERM and SIGHUP interrupt it in order."""
-    if out is not None and (found := files_of_a_run(out)):
-        message = f"{', '.join(found)} of an earlier run there; choose another folder, or remove it"
+    if out is not None and (message := not_empty(out)):
         print_faults(errors, [Fault(field="out", value=str(out), message=message)])
         return EXIT_SPEC
+    for hint in hints_before(spec):
+        console.print(Text(f"hint: {hint}", style="yellow"), soft_wrap=True)
     async with controller.manager.started() as manager:
         try:
             run = await manager.submit(spec, out)

@@ -87,13 +87,44 @@ def test_the_exit_code_tells_how_a_run_ended(
 def test_a_folder_that_holds_an_earlier_run_is_refused_and_left_as_it_is(
     executor: FakeExecutor, tmp_path: Path
 ) -> None:
-    (tmp_path / "notes.txt").touch()
-    assert run("soak", "--out", str(tmp_path)).exit_code == 0, "what is no run's may stand there"
+    assert run("soak", "--out", str(tmp_path)).exit_code == 0, "an empty one"
     before = report(tmp_path)
     result = run("soak", "--out", str(tmp_path))
     assert result.exit_code == 2
     assert f"out = '{tmp_path}': report.json, spec.yaml of an earlier run there; choose another" in result.output
     assert (report(tmp_path), len(executor.executed)) == (before, 1)
+
+
+def test_a_folder_with_other_files_is_refused(executor: FakeExecutor, tmp_path: Path) -> None:
+    for name in ("a.md", "b.md", "c.md", "d.md"):
+        (tmp_path / name).touch()
+    result = run("soak", "--out", str(tmp_path))
+    assert (result.exit_code, executor.executed) == (2, [])
+    assert f"out = '{tmp_path}': it is not empty (a.md, b.md, c.md, ...); allowed: a new folder, or" in result.output
+
+
+@pytest.mark.parametrize(("scenario", "told"), [("tight", True), ("mixed", False)])
+def test_coverage_asked_of_a_scenario_that_does_not_aim_is_told_before_the_start(
+    executor: FakeExecutor, tmp_path: Path, scenario: str, told: bool
+) -> None:
+    result = run("soak", "--until-coverage", "90%", "--scenario", scenario, "--out", str(tmp_path / "out"))
+    said = "may never cover 90% of them; mixed and prefix do"
+    before = result.output.partition("launching the engine")[0]
+    assert (said in before) == (said in result.output) == told
+
+
+def test_unknown_keys_bad_values_and_bad_options_are_told_at_once(executor: FakeExecutor, tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text("nmae: x\nengine: {page_size: big}\nload: {scenario: tight, options: {queue: 1, needs: '1,2'}}\n")
+    result = run("soak", "-f", str(file))
+    assert result.exit_code == 2
+    for said in (
+        "nmae = 'x': unknown field",
+        "engine.page_size = 'big'",
+        "load.options.queue = 1",
+        "load.options.needs = '1,2': not a list; write one, as in [1,2]",
+    ):
+        assert said in result.output
 
 
 def test_flags_and_file_make_one_spec_and_flags_win(executor: FakeExecutor, tmp_path: Path) -> None:
@@ -177,7 +208,7 @@ def test_a_fault_found_in_preflight_exits_2_and_leaves_nothing(executor: FakeExe
     executor.faults = [Fault(field="engine.name", value=None, message="not known. Known engines: 0.5.23")]
     result = run("soak")
     assert result.exit_code == 2
-    assert "engine.name = None: not known. Known engines: 0.5.23" in result.output
+    assert "engine.name: not known. Known engines: 0.5.23" in result.output
     assert not home.exists()
 
 
@@ -206,9 +237,11 @@ def test_engines_are_added_listed_and_removed(tmp_path: Path) -> None:
     python = tmp_path / "python"
     assert run("engine", "add", "mine", "--python", str(python)).exit_code == 2
     python.touch(mode=0o755)
-    added = run("engine", "add", "mine", "--python", str(python))
-    assert added.exit_code == 0
-    assert "warning: no run can be made on it as it is now" in added.output
+    refused = run("engine", "add", "mine", "--python", str(python))
+    assert refused.exit_code == 2
+    assert "no run can be made on it: " in refused.output and "--no-check registers it all the same" in refused.output
+    assert "No engine yet" in run("engine", "list").output
+    assert run("engine", "add", "mine", "--python", str(python), "--no-check").exit_code == 0
     assert str(python) in run("engine", "list").output
     assert run("engine", "remove", "mine").exit_code == 0
     result = run("engine", "remove", "mine")
@@ -221,6 +254,17 @@ def test_scenarios_are_listed() -> None:
     result = run("scenarios")
     assert result.exit_code == 0
     assert "tight" in result.output and "steady" in result.output
+    assert "fixed point" not in result.output
+
+
+def test_one_scenario_is_shown_with_its_mechanism() -> None:
+    result = run("scenarios", "mixed")
+    assert result.exit_code == 0
+    assert "takes in all requests of one POST before it schedules the first" in result.output
+    assert "staggered (default 10)  Rows that cross one after the other" in result.output
+    unknown = run("scenarios", "mixd")
+    assert unknown.exit_code == 2
+    assert "scenario = 'mixd': no such scenario; allowed: tight, mixed" in unknown.output
 
 
 def test_the_version_is_told_both_ways() -> None:

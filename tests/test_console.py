@@ -71,7 +71,7 @@ async def test_a_boot_shows_for_how_long_it_has_lasted_though_nothing_happens(
     terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.console._TICK_SECONDS", 0.01)
-    monkeypatch.setattr("service.console.LAUNCHING_LINE_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr("service.console.FIRST_LAUNCHING_LINE_SECONDS", 0.02)
 
     async def booting() -> AsyncIterator[RunEvent]:
         launching = RUN.model_copy(update={"status": RunStatus.LAUNCHING})
@@ -82,6 +82,25 @@ async def test_a_boot_shows_for_how_long_it_has_lasted_though_nothing_happens(
     stream = io.StringIO()
     await watch(Console(file=stream, force_terminal=terminal, width=200), booting())
     assert "launching the engine, 0 s (a boot takes up to a minute or two; engine.log in /nowhere)" in stream.getvalue()
+
+
+async def test_a_boot_that_takes_long_is_told_now_and_then_and_how_long_it_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("service.console._TICK_SECONDS", 0.01)
+    monkeypatch.setattr("service.console.FIRST_LAUNCHING_LINE_SECONDS", 0.02)
+    monkeypatch.setattr("service.console.USUAL_LAUNCH_SECONDS", 0.0)
+
+    async def booting() -> AsyncIterator[RunEvent]:
+        yield RunEvent(1, EventType.STATUS, NOW, RUN.model_copy(update={"status": RunStatus.LAUNCHING}))
+        await anyio.sleep(0.6)
+        yield RunEvent(2, EventType.FINISHED, NOW, RUN.model_copy(update={"status": RunStatus.FINISHED}))
+
+    stream = io.StringIO()
+    await watch(Console(file=stream, width=200), booting())
+    told = [line for line in stream.getvalue().splitlines() if line.startswith("launching the engine, ")]
+    assert 2 <= len(told) <= 5, "after 0.02, 0.06, 0.14, 0.3 and 0.62 s"
+    assert "the machine may be busy; it is given 300 s" in told[0]
 
 
 def test_a_line_tells_pool_steps_crashes_and_time_left() -> None:

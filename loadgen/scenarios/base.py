@@ -136,11 +136,13 @@ class Scenario(abc.ABC, Generic[OptionsT]):
     """A way of making load.
 
     Attributes:
+        aims: whether it looks for cells of the edge that were not yet hit (`loadgen.coverage`), and so comes to most.
         restarts: when and why the scenario gave up what it had built up, and began anew.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    aims: ClassVar[bool] = False
     Options: ClassVar[type[Any]] = NoOptions
 
     def __init__(self, server: ServerTraits, options: OptionsT, seed: int) -> None:

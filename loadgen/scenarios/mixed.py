@@ -66,6 +66,7 @@ class MixedOptions(NoOptions):
 class Mixed(Scenario[MixedOptions]):
     name = "mixed"
     summary = "Aims at each kind of tight step in turn, those not yet hit first, then goes on with a weighted mix"
+    aims = True
     Options = MixedOptions
 
     def __init__(self, server: ServerTraits, options: MixedOptions, seed: int) -> None:

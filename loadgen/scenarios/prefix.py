@@ -34,6 +34,7 @@ _LONGEST_SEARCH = 20
 class Prefix(Scenario[NoOptions]):
     name = "prefix"
     summary = "The prefix cache fills the pool, and is evicted to the last page by the steps that need it"
+    aims = True
     Options = NoOptions
 
     def __init__(self, server: ServerTraits, options: NoOptions, seed: int) -> None:

@@ -80,7 +80,7 @@ def run_logged(command: Sequence[str], log: Path, report: Report) -> None:
     """Run a command to its end, its output added to `log`, its newest line reported every few seconds.
 
     Raises:
-        InstallFailed: it failed; the message ends with the log's tail.
+        InstallFailed: it failed; the message begins with why, and ends with where the log is.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -94,8 +94,16 @@ def run_logged(command: Sequence[str], log: Path, report: Report) -> None:
                 process.kill()
                 raise
     if code != 0:
-        tail = "\n".join(f"    {line}" for line in _last_lines(log, begin, TAIL_LINES))
-        raise InstallFailed(f"{' '.join(command)}\nended with code {code}. The end of {log}:\n{tail}")
+        raise InstallFailed(
+            f"{_why(log, begin)}\n{Path(command[0]).name} ended with code {code}; its command and all it said: {log}"
+        )
+
+
+def _why(log: Path, begin: int) -> str:
+    """The last that a command called an error, else its last line."""
+    lines = _last_lines(log, begin, TAIL_LINES)
+    errors = [line for line in lines if line.lstrip().lower().startswith("error")]
+    return (errors or lines or ["it said nothing"])[-1].strip()
 
 
 def _wait(process: subprocess.Popen[bytes], newest: Callable[[], list[str]], report: Report) -> int:

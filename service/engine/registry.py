@@ -70,6 +70,14 @@ class EngineRegistry:
         """Register an installation by its interpreter. A name that was added before is given the new interpreter.
 
         Raises:
+            EngineNameRefused, EngineNotFound: see `addable`.
+        """
+        return self.record(self.addable(name, python, version=version))
+
+    def addable(self, name: str, python: Path, *, version: str | None = None) -> Engine:
+        """An installation that can be registered, by its interpreter.
+
+        Raises:
             EngineNameRefused: the name is malformed, or belongs to a release that lastpage installed.
             EngineNotFound: there is no interpreter at that path.
         """
@@ -81,7 +89,7 @@ class EngineRegistry:
         python = Path(os.path.abspath(os.path.expanduser(python)))  # noqa: PTH100, PTH111
         if not (python.is_file() and os.access(python, os.X_OK)):
             raise EngineNotFound(f"{str(python)!r} is not an executable file; give the path of an interpreter")
-        return self.record(Engine(name=name, python=python, origin="added", version=version))
+        return Engine(name=name, python=python, origin="added", version=version)
 
     def record(self, engine: Engine) -> Engine:
         """Write an engine down, in place of an older one of the same name."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timezone
+from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -10,6 +13,7 @@ from rich.text import Text
 
 from service.plugin.flight import DecodeStep, Identity, Outcome, Totals
 from service.plugin.flight_reader import FlightReader
+from service.runs.folder import REPORT_FILE
 
 _OUTCOMES = {
     Outcome.ENTERED: "no return",
@@ -19,15 +23,39 @@ _OUTCOMES = {
 }
 
 
-def print_flight(console: Console, reader: FlightReader, last: int) -> None:
-    """Print the last steps of a recording, oldest first, and the totals under them."""
-    steps = reader.last(last)
+class LoadSteps(NamedTuple):
+    """Which of a recording's steps were made under load; steps count from 1, since boot."""
+
+    before: int
+    under_load: int
+
+
+def load_beside(recording: Path) -> LoadSteps | None:
+    """What the report beside a recording says of it; None when there is none, or none that says it."""
+    try:
+        measures = json.loads((recording.parent / REPORT_FILE).read_text(encoding="utf-8"))["measures"]
+        return LoadSteps(int(measures["steps_before_load"]), int(measures["decode_steps"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def print_flight(console: Console, reader: FlightReader, last: int, load: LoadSteps | None = None) -> None:
+    """Print the last steps of a recording, oldest first, and the totals under them.
+
+    Args:
+        load: the last steps under load are printed instead, where there were any.
+    """
+    totals = reader.totals()
+    end = load.before + load.under_load if load is not None and load.under_load else totals.decode_steps
+    steps = [step for step in reader.steps(after=max(0, end - last)) if step.step <= end]
     console.print(Text(_identity(reader.identity)), soft_wrap=True)
     if steps:
         console.print(_steps_table(steps))
     else:
         console.print("No decode step was recorded.")
-    console.print(Text(_totals(reader.totals())), soft_wrap=True)
+    console.print(Text(_totals(totals)), soft_wrap=True)
+    if load is not None:
+        console.print(Text(_load(load, totals.decode_steps)), soft_wrap=True)
     if error := reader.error():
         console.print(Text(f"last exception out of the allocator: {error}", style="red"), soft_wrap=True)
 
@@ -76,12 +104,19 @@ def _identity(identity: Identity) -> str:
     )
 
 
+def _load(load: LoadSteps, recorded: int) -> str:
+    after = max(0, recorded - load.before - load.under_load)
+    told = f"under load, as the report counts: {load.under_load:,} of these steps; {load.before:,} came before, in "
+    told += f"warm-up and calibration, and {after:,} after"
+    return f"{told}, which --all shows" if after and load.under_load else told
+
+
 def _totals(totals: Totals) -> str:
     def share(steps: int) -> str:
         return f"{steps:,} ({steps / totals.decode_steps:.1%})" if totals.decode_steps else f"{steps:,}"
 
     return (
-        f"{totals.decode_steps:,} decode steps: crossing {share(totals.crossing_steps)}, "
+        f"the whole recording, {totals.decode_steps:,} decode steps: crossing {share(totals.crossing_steps)}, "
         f"tight {share(totals.tight_steps)}, clamped {share(totals.clamped_steps)}, "
         f"critical {share(totals.critical_steps)}; {totals.extends:,} prefill batches, "
         f"{totals.tight_extends:,} of them tight, {totals.retracted:,} requests retracted, "

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from loadgen.scenarios import SCENARIOS
 from service.runs.model import Measures, Run, RunStatus, Verdict
+from service.runs.spec import RunSpec
+from service.runs.thresholds import COVERAGE_SHARE, Threshold
 
 LOW_SHARE = 0.5
 """The tight scenario, undisturbed, is critical in far more of its decode steps than this."""
@@ -36,12 +39,38 @@ def hints(run: Run) -> Iterator[str]:
         yield from _disturbed(measures)
 
 
+def hints_before(spec: RunSpec) -> Iterator[str]:
+    """Advice on a run that has not begun, a sentence each."""
+    load = spec.load
+    scenario = SCENARIOS.get(load.scenario)
+    if load.until_coverage is not None and scenario is not None and not scenario.aims:
+        aiming = " and ".join(name for name, other in sorted(SCENARIOS.items()) if other.aims)
+        yield (
+            f"the scenario {load.scenario} does not aim at cells that were not yet hit, and may never cover "
+            f"{load.until_coverage:.0%} of them; {aiming} do"
+        )
+
+
 def _inconclusive(run: Run) -> Iterator[str]:
+    missed = _missed(run)
+    if missed and all(threshold.measure == COVERAGE_SHARE for threshold in missed):
+        scenario = SCENARIOS.get(run.spec.load.scenario)
+        aims = scenario is not None and scenario.aims
+        other = "" if aims else ", or with the scenario mixed, which aims at what was not hit"
+        yield f"only the coverage is short: run it for longer (--duration){other}"
+        return
     if run.spec.load.scenario != _TIGHT:
         yield f"the scenario {run.spec.load.scenario} does not aim for the edge in every step; tight does"
         return
     yield from _disturbed(run.measures)
     yield "run it again on a machine with less other work, or for longer (--duration)"
+
+
+def _missed(run: Run) -> list[Threshold]:
+    """The thresholds that the run broke, or that could not be judged."""
+    values = run.measures.model_dump()
+    thresholds = map(Threshold.parse, run.spec.thresholds)
+    return [threshold for threshold in thresholds if not threshold.met_by(values)]
 
 
 def _disturbed(measures: Measures) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from loadgen.scenarios import Scenario
 from service.engine.check import EngineCheck
 from service.engine.installation import Engine
 from service.plugin.settings import Profile
+from service.report.fields import FieldText, fields_of
 
 
 def print_engines(console: Console, engines: Sequence[Engine]) -> None:
@@ -58,8 +60,25 @@ def print_check(console: Console, engine: Engine, check: EngineCheck) -> None:
 
 def print_scenarios(console: Console, scenarios: Mapping[str, type[Scenario[Any]]]) -> None:
     """A paragraph a scenario, with its options."""
-    for name, scenario in sorted(scenarios.items()):
-        console.print(Text.assemble((name, "bold"), f"  {scenario.summary}"), soft_wrap=True)
-        for option, field in scenario.Options.model_fields.items():
-            default = "required" if field.is_required() else f"default {field.get_default(call_default_factory=True)}"
-            console.print(Text(f"    {option} ({default})  {field.description or ''}"), soft_wrap=True)
+    for _, scenario in sorted(scenarios.items()):
+        _print_summary(console, scenario)
+
+
+def print_scenario(console: Console, scenario: type[Scenario[Any]]) -> None:
+    """One scenario: its options, and the mechanism that it leans on."""
+    _print_summary(console, scenario)
+    module = inspect.getmodule(scenario)
+    mechanism = inspect.cleandoc((module.__doc__ if module else None) or "")
+    console.print(Text(f"\n{mechanism}"), soft_wrap=True)
+
+
+def _print_summary(console: Console, scenario: type[Scenario[Any]]) -> None:
+    console.print(Text.assemble((scenario.name, "bold"), f"  {scenario.summary}"), soft_wrap=True)
+    _print_fields(console, fields_of(scenario.Options), "    ")
+
+
+def _print_fields(console: Console, fields: Iterable[FieldText], indent: str) -> None:
+    for field in fields:
+        default = f"default {field.default}" if field.default else "required"
+        console.print(Text(f"{indent}{field.name} ({default})  {field.description}"), soft_wrap=True)
+        _print_fields(console, field.inner, f"{indent}    ")

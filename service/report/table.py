@@ -88,7 +88,8 @@ def crash_line(crash: Crash) -> Text:
     """A crash in one line."""
     at = f"{crash.at:%H:%M:%S} UTC"
     step = f", decode step {crash.step:,} since boot" if crash.step is not None else ""
-    after = f", {crash.seconds_after_ready:.2f} s after ready" if crash.seconds_after_ready is not None else ""
+    seconds = crash.seconds_after_ready
+    after = f", {seconds:.2f} s after it was ready for load" if seconds is not None else ""
     return Text(f"crash    {crash.kind.value} at {at}{step}{after}", style="red")
 
 
@@ -122,7 +123,11 @@ def _rows(measures: Measures) -> Iterator[tuple[str, str, str]]:
     yield "crossing", f"{measures.crossing_steps:,}", f"{measures.crossing_share:.1%} of decode steps"
     yield "tight", f"{measures.tight_steps:,}", f"{measures.tight_share:.1%} of decode steps"
     yield "critical", f"{measures.critical_steps:,}", f"{measures.critical_share:.1%} of decode steps"
-    yield "tight but harmless", f"{measures.tight_not_critical_steps:,}", "no row came after the last that took a page"
+    yield (
+        "tight but harmless",
+        f"{measures.tight_not_critical_steps:,}",
+        "no row stood behind the last that took a page",
+    )
     if measures.coverage is not None:
         yield "coverage", f"{measures.coverage.share:.1%}", coverage_text(measures.coverage)
     yield "nearest to tight", _nearest(measures), "pages left over (+) or short (-) in a crossing step that was not"
@@ -136,7 +141,7 @@ def _rows(measures: Measures) -> Iterator[tuple[str, str, str]]:
     outcomes = ", ".join(_outcome(outcome, count) for outcome, count in sorted(measures.requests.items()))
     yield "requests", f"{sum(measures.requests.values()):,}", outcomes
     if (first := measures.ready_to_first_critical_seconds) is not None:
-        yield "first critical step", f"{first:.2f} s", "after the engine was ready"
+        yield "first critical step", f"{first:.2f} s", "after the load could begin"
     if (latencies := measures.latencies) is not None:
         for name, times in (("time to first token", latencies.ttft_ms), ("end to end", latencies.e2e_ms)):
             yield (

@@ -18,6 +18,8 @@ _LISTS = {
 }
 
 
+_NULLS = frozenset({"string_type", "int_type", "float_type", "bool_type"})
+
 _LONGEST_SHOWN = 200
 _MOST_SHOWN = 10
 _DEEPEST_SHOWN = 3
@@ -81,7 +83,8 @@ class Fault(BaseModel):
     message: Annotated[str, BeforeValidator(_told)] = Field(description="What is wrong with it, and what is allowed.")
 
     def __str__(self) -> str:
-        return f"{self.field or 'spec'} = {self.value!r}: {self.message}"
+        given = "" if self.value is None else f" = {self.value!r}"
+        return f"{self.field or 'spec'}{given}: {self.message}"
 
 
 class InvalidSpec(ValueError):
@@ -106,19 +109,33 @@ def fault_of(
         known = _fields_beside(model, location)
         message = f"unknown field; allowed: {', '.join(known)}" if known else "unknown field; none is allowed here"
     path = ".".join(map(str, (*([prefix] if prefix else []), *location)))
-    return Fault(field=_cut(path), value=detail.get("input"), message=message)
+    # Of what is missing pydantic gives the mapping in which it is.
+    value = None if detail["type"] == "missing" else detail.get("input")
+    return Fault(field=_cut(path), value=value, message=message)
 
 
 def _message(location: Sequence[int | str], detail: Mapping[str, Any]) -> str:
     """What pydantic says, in the words of a spec file rather than of Python."""
     kind, value = detail["type"], detail.get("input")
     if kind in ("list_type", "tuple_type"):
-        return f"not a list; write one, as in {_LISTS.get(str(location[-1]) if location else '', '[first, second]')}"
+        return f"not a list; write one, as in {_list_like(value, str(location[-1]) if location else '')}"
+    if kind == "missing":
+        return "it is missing; it has to be given"
+    if value is None and kind in _NULLS:
+        return "null is no value; leave the key out to have its default"
     if kind in ("dict_type", "model_type", "model_attributes_type"):
         return "not a mapping; write keys with values, as in {key: value}"
     if kind == "string_type":
         return "not a text; put it in quotes" if isinstance(value, (int, float)) else "not a text"
     return str(detail["msg"]).removeprefix("Value error, ").replace("Input should be ", "must be ")
+
+
+def _list_like(value: Any, field: str) -> str:
+    """What somebody may have meant: `1,2` is `[1,2]`."""
+    if field in _LISTS:
+        return _LISTS[field]
+    is_plain = isinstance(value, (int, float)) or (isinstance(value, str) and value.strip("[]{} "))
+    return f"[{_cut(str(value))}]" if is_plain and not isinstance(value, bool) else "[first, second]"
 
 
 def _fields_beside(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:

@@ -20,6 +20,7 @@ PLAN_FILE = "plan.jsonl"
 REPRO_FILE = "repro.yaml"
 COVERAGE_FILE = "coverage.svg"
 OVERLAY_FOLDER = "overlay"
+_OTHERS_TOLD = 3
 
 _NAMES = (
     *(REPORT_FILE, SPEC_FILE, LOG_FILE, FLIGHT_FILE, PLAN_FILE, STEPS_FILE, REPRO_FILE, COVERAGE_FILE),
@@ -35,6 +36,20 @@ def new_run_id(at: datetime) -> str:
 def files_of_a_run(folder: Path) -> list[str]:
     """Names of the files and folders of a run that are there; whatever else is there is left out."""
     return [name for name in _NAMES if (folder / name).exists()]
+
+
+def not_empty(folder: Path) -> str:
+    """Why a run cannot have a folder as its own: what is there. Empty when nothing is, or the folder cannot be read."""
+    if found := files_of_a_run(folder):
+        return f"{', '.join(found)} of an earlier run there; choose another folder, or remove it"
+    try:
+        others = sorted(path.name for path in folder.iterdir())
+    except OSError:  # it is not there yet; if it cannot be had at all, that is told when it is made
+        return ""
+    if not others:
+        return ""
+    more = ", ..." if len(others) > _OTHERS_TOLD else ""
+    return f"it is not empty ({', '.join(others[:_OTHERS_TOLD])}{more}); allowed: a new folder, or an empty one"
 
 
 def prepare_folder(folder: Path, spec: RunSpec) -> None:

@@ -119,7 +119,13 @@ class RunManager:
     async def _enqueue(self, spec: RunSpec, folder: Path | None) -> Run:
         at = utc_now()
         run_id = new_run_id(at)
-        run = Run(id=run_id, spec=_with_seed(spec), folder=folder or self._runs_folder / run_id, created_at=at)
+        run = Run(
+            id=run_id,
+            detail=self._queued_after(),
+            spec=_with_seed(spec),
+            folder=folder or self._runs_folder / run_id,
+            created_at=at,
+        )
         await anyio.to_thread.run_sync(prepare_folder, run.folder, run.spec)
         live = LiveRun(run, self._store, self._write_report, self._listeners)
         with anyio.CancelScope(shield=True):
@@ -133,6 +139,10 @@ class RunManager:
                 self._waiting.append(live)
                 self._arrived.set()
         return live.run
+
+    def _queued_after(self) -> str | None:
+        before = self._waiting[-1] if self._waiting else self._current
+        return None if before is None else f"waits for its turn, after run {before.run.id}"
 
     async def get(self, run_id: str) -> Run:
         """A run by its id.

@@ -28,7 +28,7 @@ def measures_of(
     """A run's measures so far.
 
     Args:
-        ready_ns: when the engine was ready, by the recorder's clock.
+        ready_ns: when the load could begin, by the recorder's clock.
         restarts: when and why the scenario began anew.
         cells: with every single cell of the edge that was hit, too much to tell twice a second.
     """
@@ -36,6 +36,7 @@ def measures_of(
     first_critical_ns = recording.first_critical_ns
     return Measures(
         decode_steps=totals.decode_steps,
+        steps_before_load=recording.steps_before,
         crossing_steps=totals.crossing_steps,
         tight_steps=totals.tight_steps,
         clamped_steps=totals.clamped_steps,

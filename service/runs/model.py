@@ -90,7 +90,10 @@ class WitnessMeasures(Shape):
 class Measures(Shape):
     """What was measured under load; a share is of decode steps, from 0 to 1."""
 
-    decode_steps: int = Field(default=0, description="Decode steps.")
+    decode_steps: int = Field(default=0, description="Decode steps under load.")
+    steps_before_load: int = Field(
+        default=0, description="Decode steps that the engine had made before: its warm-up, and calibration."
+    )
     crossing_steps: int = Field(default=0, description="Decode steps in which at least one row needed a new page.")
     tight_steps: int = Field(default=0, description="Crossing steps that needed exactly as many pages as were free.")
     clamped_steps: int = Field(default=0, description="Crossing steps in which the clamp changed an index.")
@@ -119,7 +122,9 @@ class Measures(Shape):
     witnesses: WitnessMeasures | None = Field(default=None, description="Requests whose answers were checked.")
     seconds_under_load: float = Field(default=0.0, description="Seconds from the first request to the last.")
     ready_to_first_critical_seconds: float | None = Field(
-        default=None, description="From the engine's readiness to its first critical step, by the recorder's clock."
+        default=None,
+        description="From when the load could begin, the engine being ready and witnesses calibrated, to the first "
+        "critical step, by the recorder's clock.",
     )
 
     @computed_field(description="Tight steps with no row behind the last needing one.")  # type: ignore[prop-decorator]
@@ -189,8 +194,15 @@ class Crash(Shape):
     kind: CrashKind = Field(description="What kind of crash it was.")
     reason: str = Field(description="Why it is taken for that kind, in one sentence.")
     at: datetime = Field(description="When it happened, UTC.")
-    step: int | None = Field(default=None, description="The last decode step that the recorder saw, since boot.")
-    seconds_after_ready: float | None = Field(default=None, description="From the engine's readiness to that step.")
+    step: int | None = Field(
+        default=None,
+        description="The last decode step that the recorder saw, counted since boot: those before the load included.",
+    )
+    seconds_after_ready: float | None = Field(
+        default=None,
+        description="From when the load could begin, the engine being ready and witnesses calibrated, to that step; "
+        "of a crash before that, from the engine's readiness.",
+    )
     noticed_after_seconds: float | None = Field(default=None, description="From the fact to its being noticed.")
     evidence: Mapping[str, str] = Field(
         default_factory=dict,

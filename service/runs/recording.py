@@ -33,13 +33,14 @@ class Recording:
         needed_pages: pages that each crossing step needed.
         first_critical_ns: when the first critical step was entered, by the recorder's clock; None before it.
         last_step: the last step that was taken in.
+        steps_before: decode steps that were recorded before this was made.
         coverage: the cells of the edge that were hit; None when the server is not known.
     """
 
     def __init__(self, path: Path, server: ServerTraits | None = None) -> None:
         self._reader = FlightReader(path)
         self._base = self._reader.totals()
-        self._taken = self._base.decode_steps
+        self.steps_before = self._taken = self._base.decode_steps
         self.surplus: Counter[int] = Counter()
         self.free_pages = Histogram(PAGES)
         self.surplus_pages = Histogram(SURPLUS_PAGES)

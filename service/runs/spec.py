@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from loadgen.scenarios import SCENARIOS
 from service.plugin.settings import Allocator
 from service.runs.duration import Duration
 from service.runs.faults import Fault, InvalidSpec, faults_of
@@ -186,7 +187,26 @@ def parse_spec(data: Any) -> RunSpec:
     try:
         return RunSpec.model_validate({} if data is None else data)
     except ValidationError as error:
-        raise InvalidSpec(faults_of(error, RunSpec)) from error
+        faults = faults_of(error, RunSpec)
+        if not any(fault.field.startswith("load.options") for fault in faults):
+            faults += _option_faults(data)
+        raise InvalidSpec(faults) from error
+
+
+def _option_faults(data: Any) -> list[Fault]:
+    """What is wrong with the options of a spec that is refused anyhow, so that all is told at once."""
+    load = data.get("load") if isinstance(data, dict) else None
+    if not isinstance(load, dict):
+        return []
+    options, name = load.get("options", {}), load.get("scenario", LoadSpec.model_fields["scenario"].default)
+    scenario = SCENARIOS.get(name) if isinstance(name, str) else None
+    if scenario is None or not isinstance(options, dict):
+        return []
+    try:
+        scenario.Options.model_validate(options)
+    except ValidationError as error:
+        return faults_of(error, scenario.Options, "load.options")
+    return []
 
 
 def load_yaml(path: Path, *, pipes: bool = False) -> Any:

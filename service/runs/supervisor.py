@@ -142,7 +142,7 @@ class _Attempt:
             alarm = await self._calibrate(inspection, process)
             # What was done so far is not the load's.
             self._recording = Recording(self._plan.flight, server)
-            ready = self._ready = replace(ready, ready_ns=time.monotonic_ns())
+            ready = self._ready = ready if alarm else replace(ready, ready_ns=time.monotonic_ns())
             driver = self._driver = Driver(
                 scenario, client, self._recording, prompts, self._waves.add, inspection.begin(self._recording)
             )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from loadgen.outcomes import Outcome
 
@@ -141,6 +142,20 @@ class Threshold:
 
     def holds(self, value: float) -> bool:
         return _COMPARISONS[self.comparison](value, self.bound)
+
+    def value_in(self, measures: Mapping[str, Any]) -> float | None:
+        """Its measure among a run's; requests of an outcome that never happened are 0, all else absent is None."""
+        value: Any = measures
+        for name in self.measure.split("."):
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if value is None and self.measure.startswith("requests."):
+            return 0.0
+        return None if value is None else float(value)
+
+    def met_by(self, measures: Mapping[str, Any]) -> bool:
+        """Whether it was measured, and holds."""
+        value = self.value_in(measures)
+        return value is not None and self.holds(value)
 
 
 def effective_thresholds(texts: Iterable[str], until_coverage: float | None = None) -> list[Threshold]:

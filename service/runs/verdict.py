@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from service.runs.model import Measures, RunStatus, Verdict
 from service.runs.thresholds import Threshold
@@ -36,7 +36,7 @@ def judge(measures: Measures, thresholds: Sequence[Threshold], status: RunStatus
     doubts: list[str] = [_CUT_SHORT[status]] if status in _CUT_SHORT else []
     cut_short = " (the run was cut short)" if measures.crashes else ""
     for threshold in sorted(thresholds, key=lambda threshold: threshold.measure != "crashes"):
-        value = _look_up(values, threshold.measure)
+        value = threshold.value_in(values)
         if value is None:
             doubts.append(
                 f"{threshold.measure} was not measured, expected {threshold.comparison} {_number(threshold.bound)}"
@@ -65,13 +65,3 @@ def _shown(measures: Measures) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value.is_integer() else f"{value:,.6g}"
-
-
-def _look_up(measures: Mapping[str, Any], dotted: str) -> float | None:
-    """A measure by its dotted name; requests of an outcome that never happened are 0, anything else absent is None."""
-    value: Any = measures
-    for name in dotted.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    if value is None and dotted.startswith("requests."):
-        return 0.0
-    return None if value is None else float(value)

@@ -21,13 +21,16 @@ def silent(_: str) -> None:
     pass
 
 
-def test_failure_is_told_with_the_end_of_the_log(tmp_path: Path) -> None:
+def test_failure_is_told_with_the_last_error_and_where_the_log_is(tmp_path: Path) -> None:
     log = tmp_path / "pip.log"
-    broken = script(tmp_path / "python", "echo collecting; echo 'ERROR: no matching distribution' >&2; exit 1")
+    broken = script(
+        tmp_path / "python", "echo collecting; echo 'ERROR: no matching distribution' >&2; echo '[notice] new'; exit 1"
+    )
     with pytest.raises(InstallFailed, match="ended with code 1") as caught:
         Pip(broken, log, silent).install("sglang==0.0.1")
-    assert "    ERROR: no matching distribution" in str(caught.value)
-    assert str(log) in str(caught.value)
+    why, where = str(caught.value).splitlines()
+    assert why == "ERROR: no matching distribution"
+    assert where.endswith(str(log))
 
 
 def test_failure_tells_nothing_of_commands_before(tmp_path: Path) -> None:
@@ -35,14 +38,14 @@ def test_failure_tells_nothing_of_commands_before(tmp_path: Path) -> None:
     with pytest.raises(InstallFailed) as caught:
         run_logged(["/bin/sh", "-c", "echo; echo broken; exit 2"], tmp_path / "log", silent)
     assert "all went well" not in str(caught.value)
-    assert str(caught.value).endswith("log:\n    broken")
+    assert str(caught.value).startswith("broken\n")
 
 
 def test_endless_line_is_shortened_to_its_ends(tmp_path: Path) -> None:
     line = f"from versions: 0.1.3, {'0.2.0, ' * 200}0.5.23)"
     with pytest.raises(InstallFailed) as caught:
         run_logged(["/bin/sh", "-c", f"echo '{line}'; exit 1"], tmp_path / "log", silent)
-    shown = str(caught.value).splitlines()[-1]
+    shown = str(caught.value).splitlines()[0]
     assert len(shown) < 200
     assert "from versions" in shown
     assert shown.endswith("0.5.23)")

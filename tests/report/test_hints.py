@@ -43,6 +43,15 @@ def test_an_inconclusive_run_of_another_scenario_is_told_of_tight() -> None:
     assert "tight does" in hint
 
 
+@pytest.mark.parametrize(("scenario", "other"), [("churn", True), ("mixed", False)])
+def test_when_only_the_coverage_is_short_the_advice_is_time_or_a_scenario_that_aims(scenario: str, other: bool) -> None:
+    spec = RunSpec.model_validate({"load": {"scenario": scenario, "until_coverage": 0.9}})
+    short = ended(Verdict.INCONCLUSIVE, AT_THE_EDGE).model_copy(update={"spec": spec})
+    (hint,) = hints(short)
+    assert "only the coverage is short" in hint and "--duration" in hint
+    assert ("scenario mixed" in hint) == other
+
+
 def test_a_pass_with_a_low_critical_share_says_so_and_one_with_a_high_share_nothing() -> None:
     low = AT_THE_EDGE.model_copy(update={"critical_steps": 400})
     (hint,) = hints(ended(Verdict.PASS, low))

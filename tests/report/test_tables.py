@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from service.engine.installation import Engine
 from service.plugin.flight import Outcome
 from service.plugin.flight_reader import FlightReader
 from service.plugin.recorder import FlightRecorder
-from service.report.flight_table import print_flight
+from service.report.flight_table import LoadSteps, load_beside, print_flight
 from service.report.listings import print_check
 from service.report.table import print_result, short_detail
 from service.runs.model import Measures
@@ -114,6 +115,27 @@ def test_a_recording_is_printed_with_what_each_step_was(tmp_path: Path) -> None:
     assert "SGLang 0.5.18, installed allocator, 32 pages of 128" in text
     assert "5 decode steps: crossing 4 (80.0%), tight 2 (40.0%), clamped 2 (40.0%), critical 1 (20.0%)" in text
     assert "IndexError: index 1 is out of bounds" in text
+
+
+def test_beside_a_report_the_last_steps_under_load_are_printed_and_the_others_counted(tmp_path: Path) -> None:
+    record(tmp_path / "flight.bin")
+    measures = {"steps_before_load": 1, "decode_steps": 3}
+    (tmp_path / "report.json").write_text(json.dumps({"measures": measures}))
+    load = load_beside(tmp_path / "flight.bin")
+    assert load == LoadSteps(before=1, under_load=3)
+    console, stream = printed(width=200)
+    print_flight(console, FlightReader(tmp_path / "flight.bin"), 2, load)
+    _, _, *rows, totals, told, _ = stream.getvalue().splitlines()
+    assert [row.split()[0] for row in rows] == ["3", "4"]
+    assert totals.startswith("the whole recording, 5 decode steps")
+    assert "3 of these steps; 1 came before" in told and "and 1 after, which --all shows" in told
+
+
+@pytest.mark.parametrize("report", [None, "{", "[]", "{}", '{"measures": {"decode_steps": 3}}'])
+def test_a_report_that_does_not_tell_leaves_the_whole_recording(tmp_path: Path, report: str | None) -> None:
+    if report is not None:
+        (tmp_path / "report.json").write_text(report)
+    assert load_beside(tmp_path / "flight.bin") is None
 
 
 def test_what_the_prefix_cache_held_and_gave_up_is_printed_where_there_was_one(tmp_path: Path) -> None:

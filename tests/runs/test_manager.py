@@ -143,6 +143,18 @@ async def test_two_submitted_at_once_both_run(tmp_path: Path) -> None:
     assert sorted(executor.executed) == sorted(run.id for run in runs)
 
 
+async def test_a_run_that_waits_says_after_which_run(tmp_path: Path) -> None:
+    executor = FakeExecutor(hold_at=RunStatus.RUNNING)
+    async with managing(tmp_path, executor) as (manager, _):
+        first = await manager.submit(SPEC)
+        await executor.holding.wait()
+        second, third = [await manager.submit(SPEC) for _ in range(2)]
+        details = [(await manager.get(run.id)).detail for run in (first, second, third)]
+        assert details == [None, *(f"waits for its turn, after run {run.id}" for run in (first, second))]
+        executor.release.set()
+        assert (await manager.wait(third.id)).detail is None
+
+
 async def test_a_run_cancelled_while_it_waits_never_starts(tmp_path: Path) -> None:
     executor = FakeExecutor(hold_at=RunStatus.RUNNING)
     async with managing(tmp_path, executor) as (manager, watcher):

@@ -36,6 +36,7 @@ def test_what_was_recorded_before_does_not_count(recording: Recording) -> None:
     counts = (totals.decode_steps, totals.critical_steps, totals.extends, totals.exceptions)
     assert counts == (0, 0, 0, 0)
     assert recording.take() == []
+    assert recording.steps_before == 2
     assert (recording.raised, recording.first_critical_ns, recording.last_step) == (False, None, None)
 
 
