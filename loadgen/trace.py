@@ -27,6 +27,7 @@ BLOCK_TOKENS = 512
 MOST_LINES = 200_000
 """Of a trace: more would take minutes to read, and most of the controller's memory."""
 
+_TOO_MANY_LINES = f"it has more than {MOST_LINES:,} lines, which is the most that is allowed"
 _MOST_BYTES = 256 * 2**20
 _MOST_TOKENS = 10**9
 _LATEST = 10**15
@@ -104,6 +105,10 @@ def read_trace(path: Path, form: Format = Format.AUTO) -> Trace:
 
 @functools.lru_cache(maxsize=2)
 def _read(path: Path, form: Format, _changed_ns: int, _bytes: int) -> Trace:
+    with path.open("rb") as file:
+        # To count them is a hundred times as fast as to read them.
+        if sum(part.count(b"\n") for part in iter(lambda: file.read(2**20), b"")) > MOST_LINES:
+            raise NotATrace([_TOO_MANY_LINES])
     try:
         with path.open(encoding="utf-8-sig") as lines:
             return parse_trace(lines, form)
@@ -122,7 +127,7 @@ def parse_trace(lines: Iterable[str], form: Format = Format.AUTO) -> Trace:
     numbers: dict[int, int] = {}
     for number, text in enumerate(lines, 1):
         if number > MOST_LINES:
-            raise NotATrace([*faults, f"it has more than {MOST_LINES:,} lines, which is the most that is allowed"])
+            raise NotATrace([*faults, _TOO_MANY_LINES])
         if not text.strip():
             continue
         try:

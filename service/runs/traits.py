@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from loadgen.pages import Pool
@@ -25,7 +26,7 @@ def server_traits(pool: Pool, arguments: Sequence[str]) -> ServerTraits:
 def _most_running(arguments: Sequence[str]) -> int | None:
     """The last one counts, as SGLang reads them."""
     values = []
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         name, equals, value = argument.partition("=")
         if name == _MOST_RUNNING:
             values.append(value if equals else following)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import loadgen.trace as trace_module
 from loadgen.scenarios.replay import SMALL_TRACE
 from loadgen.trace import BLOCK_TOKENS, Format, NotATrace, TracedRequest, parse_trace, read_trace
 
@@ -112,11 +111,13 @@ def test_every_bad_line_is_told_of_the_first_ten() -> None:
     assert [fault.partition(":")[0] for fault in told] == [f"line {number}" for number in range(1, 11)]
 
 
-def test_a_trace_that_is_too_long_is_refused_before_it_takes_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_module, "MOST_LINES", 3)
-    record = {"prompt_tokens": 5, "max_new_tokens": 1}
-    assert len(parse_trace(lines(*[record] * 3)).requests) == 3
-    assert faults(lines(*[record] * 4)) == ("it has more than 3 lines, which is the most that is allowed",)
+def test_a_trace_of_too_many_lines_is_refused_before_they_are_read(tmp_path: Path) -> None:
+    told = "it has more than 200,000 lines, which is the most that is allowed"
+    assert told in faults(["\n"] * 200_001)
+    (tmp_path / "trace").write_text("not read\n" * 200_001)
+    with pytest.raises(NotATrace) as caught:
+        read_trace(tmp_path / "trace")
+    assert caught.value.faults == (told,)
 
 
 def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:

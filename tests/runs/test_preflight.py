@@ -197,5 +197,6 @@ def test_coverage_is_not_asked_for_where_nothing_can_be_covered(home: Home) -> N
     assert until.value == 0.9 and "no step at the edge can be reached" in until.message
     threshold = faults(home, engine=NOWHERE, thresholds=["coverage.share >= 10%"])["thresholds"]
     assert threshold.value == "coverage.share >= 0.1"
-    for spec in ({"engine": NOWHERE}, {"load": {"until_coverage": "90%"}}):
+    bare = {"load": {"scenario": "steady", "until_coverage": "90%"}}
+    for spec in ({"engine": NOWHERE}, {"load": {"until_coverage": "90%"}}, bare):
         assert prepare(parse_spec(spec), home)[1] == []
