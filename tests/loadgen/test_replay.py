@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from loadgen.scenarios.replay import (
     shared_segments,
 )
 from loadgen.scheduler_model import check_servable
-from loadgen.trace import BLOCK_TOKENS, Trace, TracedRequest, read_trace
+from loadgen.trace import BLOCK_TOKENS, Trace, TracedRequest, parse_trace, read_trace
 
 POOL = Pool(128, 32)
 POOLS = st.builds(Pool, st.integers(8, 256), st.integers(4, 400))
@@ -225,3 +226,10 @@ def test_the_small_trace_fits_the_usual_pool_as_it_is_and_the_prefix_cache_is_on
     assert Replay.faults(POOL, ReplayOptions(length_scale=1)) == []
     assert "--disable-radix-cache" not in Replay.engine_needs(POOL, ReplayOptions()).arguments
     assert "--disable-radix-cache" in Replay.engine_needs(POOL, ReplayOptions(prefix_cache=False)).arguments
+
+
+def test_the_examples_of_the_page_are_traces() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "replay.md").read_text()
+    mooncake, lengths = (parse_trace(block.splitlines()) for block in re.findall(r"((?:    \{.*\n)+)", page))
+    assert (len(mooncake.requests), mooncake.blocks, mooncake.timed) == (3, 5, True)
+    assert (len(lengths.requests), lengths.blocks, lengths.timed) == (3, 0, False)
