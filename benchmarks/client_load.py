@@ -89,7 +89,6 @@ async def run(job: Job) -> dict[str, Any]:
         while driver.tally.outcomes.total() < job.requests:  # noqa: ASYNC110
             await anyio.sleep(_LOOK_SECONDS)
         group.cancel_scope.cancel()
-    await client.aclose()
     done = driver.tally.outcomes[Outcome.DONE]
     return {"cpu_seconds": cpu_seconds() - began, "done": done, "new_tokens": driver.tally.new_tokens}
 

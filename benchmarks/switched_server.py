@@ -92,14 +92,11 @@ async def _send(url: str, batch: Batch, seconds: float) -> int:
     client = GenerateClient(url)
     ends = time.monotonic() + seconds
     batches = 0
-    try:
-        while time.monotonic() < ends:
-            for completion in await client.send_together(batch.requests()):
-                if completion.outcome is not Outcome.DONE:
-                    raise BatchFailed(f"a request ended as {completion.outcome.value}: {completion.detail}")
-            batches += 1
-    finally:
-        await client.aclose()
+    while time.monotonic() < ends:
+        for completion in await client.send_together(batch.requests()):
+            if completion.outcome is not Outcome.DONE:
+                raise BatchFailed(f"a request ended as {completion.outcome.value}: {completion.detail}")
+        batches += 1
     return batches
 
 

@@ -69,9 +69,6 @@ class GenerateClient:
     def __post_init__(self) -> None:
         self._http = HttpClient(self.base_url, self.timeout)
 
-    async def aclose(self) -> None:
-        self._http.close()
-
     async def send_together(self, requests: Sequence[GenerateRequest]) -> list[Completion]:
         """Send requests in one call, in order, and wait for all of them. One completion a request, in that order."""
         began = time.monotonic()

@@ -2,12 +2,14 @@
 
 httptools, the parser of Node.js, reads the answers. What of an answer's body has come is handed on at once, inside the
 event loop's own callback: no task is woken for each token of a stream.
+
+Every request has a new connection. A server that was held up reads what waits on open connections before it accepts
+new ones, so a request on a connection that was kept could overtake one that was sent before it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,8 +20,6 @@ import anyio
 import httptools
 
 _CONNECT_SECONDS = 5.0
-# uvicorn, and so SGLang, closes a connection that was idle for 5 s. One that may be closing this moment is not used.
-_IDLE_SECONDS = 2.0
 _BUFFER_BYTES = 256 * 1024
 
 PartReader = Callable[[bytes], bool]
@@ -67,9 +67,9 @@ class HttpClient:
         if address.scheme != "http" or not address.hostname or address.path.strip("/"):
             raise ValueError(f"{base_url!r} is no address of a server; write http://HOST:PORT")
         self._host, self._port = address.hostname, address.port or 80
-        self._head = f" HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\nContent-Length: "
+        self._head = f" HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n"
+        self._head += "Content-Type: application/json\r\nContent-Length: "
         self._silence_seconds = silence_seconds
-        self._idle: list[_Connection] = []
         # Filled and emptied within one callback, so that all connections can share it.
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
 
@@ -84,40 +84,21 @@ class HttpClient:
             HttpError: no complete answer came.
             Exception: whatever the part reader raised, at which the connection was dropped.
         """
-        connection = self._take_idle() or await self._connect()
+        connection = await self._connect()
         request = f"POST {path}{self._head}{len(body)}\r\n\r\n".encode() + body
         try:
-            answer = await connection.exchange(request, on_part, self._silence_seconds)
-        except BaseException:
+            return await connection.exchange(request, on_part, self._silence_seconds)
+        finally:
             connection.drop()
-            raise
-        if connection.reusable:
-            self._idle.append(connection)
-        else:
-            connection.drop()
-        return answer
-
-    def close(self) -> None:
-        """Drop the connections that are idle. Those in use end with their requests."""
-        while self._idle:
-            self._idle.pop().drop()
-
-    def _take_idle(self) -> _Connection | None:
-        """The connection that was used last, if it can be used again."""
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.idle_seconds < _IDLE_SECONDS:
-                return connection
-            connection.drop()
-        return None
 
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
         try:
             with anyio.fail_after(_CONNECT_SECONDS):
-                return (await loop.create_connection(lambda: _Connection(loop, self._buffer), self._host, self._port))[
-                    1
-                ]
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(loop, self._buffer), self._host, self._port
+                )
+                return connection
         except TimeoutError as error:
             raise ConnectionLost(f"no connection to port {self._port} within {_CONNECT_SECONDS:g} s") from error
         except OSError as error:
@@ -135,7 +116,7 @@ class _Exchange:
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """One connection, with one request at a time."""
+    """One connection, for one request."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, buffer: memoryview) -> None:
         self._loop = loop
@@ -145,19 +126,11 @@ class _Connection(asyncio.BufferedProtocol):
         self._exchange: _Exchange | None = None
         self._silence: asyncio.TimerHandle | None = None
         self._heard_at = time.monotonic()
-        self.reusable = False
-
-    @property
-    def idle_seconds(self) -> float:
-        """Seconds since anything came; infinite when it can no longer be used."""
-        usable = self.reusable and self._transport is not None and not self._transport.is_closing()
-        return time.monotonic() - self._heard_at if usable else math.inf
 
     async def exchange(self, request: bytes, on_part: PartReader | None, silence_seconds: float) -> HttpAnswer:
         assert self._transport is not None, "a connection is made before it is used"
         if self._transport.is_closing():
             raise ConnectionLost("the server closed the connection")
-        self.reusable = False
         self._exchange = _Exchange(self._loop.create_future(), on_part)
         self._heard_at = time.monotonic()
         self._silence = self._loop.call_later(silence_seconds, self._look_for_silence, silence_seconds)
@@ -171,7 +144,6 @@ class _Connection(asyncio.BufferedProtocol):
 
     def drop(self) -> None:
         """Close at once, whatever has not been sent or read."""
-        self.reusable = False
         if self._transport is not None:
             self._transport.abort()
 
@@ -198,7 +170,6 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.reusable = False
         self._fail(ConnectionLost(f"the connection broke: {exc}" if exc else "the server closed the connection"))
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
@@ -237,6 +208,4 @@ class _Connection(asyncio.BufferedProtocol):
             self.drop()
 
     def on_message_complete(self) -> None:
-        dropped = self._transport is None or self._transport.is_closing()
-        self.reusable = self._parser.should_keep_alive() and not dropped
         self._succeed()

@@ -51,6 +51,9 @@ _FIRST_PATIENCE_STEPS = 512
 _USUAL_QUEUE = 64
 _LONGEST_QUEUE = 512
 _QUEUE_PORTIONS = 8
+# uvicorn stops reading a request's body at 64 KiB, until it is asked for more. A server that was held up then takes in
+# a shorter request first, though it was sent later; a token is up to seven characters of it.
+_MOST_TOKENS_AT_ONCE = 8192
 _USUAL_NEEDS = (1, 2, 4, 8)
 _PAGES_FOR_A_NEED = 8
 _MOST_NEEDED = 16
@@ -232,10 +235,12 @@ class Tight(Scenario[TightOptions]):
         missing = queue - len(self._carousel.queue)
         # Some at a time: one HTTP call for each would cost client and server more than the requests themselves, and of
         # one call for all SGLang schedules none until it has taken in the last.
-        portion = queue // _QUEUE_PORTIONS
+        portion = max(queue // _QUEUE_PORTIONS, _QUEUE_PORTIONS)
+        tokens = pages_for(self._pool.pages, self._seats) * self._pool.page_size
+        portion = max(1, min(portion, _MOST_TOKENS_AT_ONCE // tokens))
         if missing < portion:
             return []
-        return self._carousel.successors(min(missing, max(portion, _QUEUE_PORTIONS)), self._course)
+        return self._carousel.successors(portion, self._course)
 
     def _lasting_requests(self) -> list[Ticket]:
         """Requests that run on beside those that take turns."""

@@ -164,7 +164,6 @@ class _Attempt:
                     await process.stop(0)
         finally:
             self._end_measuring()
-            await client.aclose()
         await self._tell_findings()
         await self._observer.progress(self._progress(RunStatus.DRAINING))
         if alarm is not None:

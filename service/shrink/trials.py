@@ -138,10 +138,7 @@ class EngineTrials:
             driver.unanswered = Outcome.LOST
             return found
 
-        try:
-            found = await first_of(load, alarm) or watch.look() or await survival(client, watch, hang_seconds)
-        finally:
-            await client.aclose()
+        found = await first_of(load, alarm) or watch.look() or await survival(client, watch, hang_seconds)
         if found is None:
             return None, recording.totals().decode_steps
         await let_it_speak(process, found)

@@ -81,7 +81,6 @@ async def test_the_client_takes_its_answers_for_whole_ones() -> None:
         client = GenerateClient(f"http://127.0.0.1:{port}")
         request = GenerateRequest(PROMPT, NEW)
         told = [*await client.send_together([request] * 3), await client.send_streamed(request)]
-        await client.aclose()
     assert [(one.outcome, one.new_tokens, one.contradiction) for one in told] == [(Outcome.DONE, NEW, "")] * 4
     assert len(told[-1].token_gaps) == NEW - 1
 

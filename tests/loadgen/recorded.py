@@ -64,5 +64,4 @@ async def bodies(sent: Sequence[SentWave], seed: int) -> list[bytes]:
                 continue
             for request in requests:
                 await client.send_streamed(request)
-        await client.aclose()
     return [json.dumps(body, sort_keys=True, separators=(",", ":")).encode() for body in server.bodies]

@@ -27,12 +27,9 @@ ABORT = {"type": "abort", "message": "Out of memory even after retracting all ot
 async def ask(answer: Answer, *, streamed: bool, requests: int = 1, patience: float = 5.0) -> list[Completion]:
     async with fake_sglang(answer) as server:
         client = GenerateClient(server.url, timeout=patience)
-        try:
-            if streamed:
-                return [await client.send_streamed(REQUEST)]
-            return await client.send_together([REQUEST] * requests)
-        finally:
-            await client.aclose()
+        if streamed:
+            return [await client.send_streamed(REQUEST)]
+        return await client.send_together([REQUEST] * requests)
 
 
 def answering(answer: Any, status: int = 200) -> Answer:
@@ -168,7 +165,6 @@ async def test_nobody_on_the_port_is_lost(streamed: bool) -> None:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         client = GenerateClient("http://127.0.0.1:{1}".format(*taken.getsockname()))
         told = await (client.send_streamed(REQUEST) if streamed else client.send_together([REQUEST]))
-        await client.aclose()
     assert (told if isinstance(told, Completion) else told[0]).outcome is Outcome.LOST
 
 
@@ -213,7 +209,6 @@ async def test_the_request_says_what_was_asked_for() -> None:
         client = GenerateClient(server.url, sampling=Sampling(never=(2, 7)))
         await client.send_together([REQUEST, GenerateRequest([9], max_new_tokens=8)])
         await client.send_streamed(REQUEST)
-        await client.aclose()
     shared = {"temperature": 0.0, "logit_bias": {"2": -1e9, "7": -1e9}}
     together, streamed = server.bodies
     assert together == {

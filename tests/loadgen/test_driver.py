@@ -76,7 +76,6 @@ async def drive(
             while not enough(driver):  # noqa: ASYNC110
                 await anyio.sleep(0.01)
         group.cancel_scope.cancel()
-    await client.aclose()
     assert driver.open_requests == 0
     return driver
 
@@ -87,7 +86,6 @@ async def test_the_load_ends_before_its_time_when_it_is_enough() -> None:
         driver = Driver(Given(Wave.of(SHAPES)), client, Feed(), PromptMaker(7, range(256)))
         with anyio.fail_after(30):
             await driver.run(3600, lambda: driver.open_requests == 3)
-        await client.aclose()
     assert driver.tally.outcomes == {Outcome.CANCELLED: 3}
 
 
@@ -113,7 +111,6 @@ async def test_requests_that_are_open_when_the_load_ends_are_taken_back(streamed
         client = GenerateClient(server.url)
         driver = Driver(Given(Wave.of(SHAPES, streamed=streamed)), client, Feed(), PromptMaker(7, range(256)))
         await driver.run(0.1)
-        await client.aclose()
     assert driver.tally.outcomes == {Outcome.CANCELLED: 3}
     assert driver.open_requests == 0
 
@@ -129,7 +126,6 @@ async def test_requests_sent_in_the_last_moment_are_counted(streamed: bool) -> N
 
         driver = Driver(Given(Wave.of(SHAPES, streamed=streamed)), client, Feed(), PromptMaker(7, range(256)), cancel)
         group.start_soon(driver.run, 60)
-    await client.aclose()
     assert driver.tally.outcomes == {Outcome.CANCELLED: 3}
     assert driver.open_requests == 0
 
@@ -144,7 +140,6 @@ async def test_open_requests_of_an_engine_that_is_gone_are_lost(streamed: bool) 
             await anyio.sleep(0.01)
         driver.unanswered = Outcome.LOST
         group.cancel_scope.cancel()
-    await client.aclose()
     assert driver.tally.outcomes == {Outcome.LOST: 3}
     assert driver.tally.failures == {"lost: the engine was gone before it answered": 3}
     assert driver.open_requests == 0
@@ -158,7 +153,6 @@ async def test_a_scenario_that_fails_leaves_no_request_uncounted(streamed: bool)
         driver = Driver(scenario, client, Feed(), PromptMaker(7, range(256)))
         with pytest.raises(Exception, match="unhandled errors in a TaskGroup") as failed:
             await driver.run(60)
-        await client.aclose()
     assert "planned itself into a corner" in repr(failed.value)
     assert driver.tally.outcomes == {Outcome.CANCELLED: 3}
     assert driver.open_requests == 0

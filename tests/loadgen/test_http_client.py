@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import anyio
 import pytest
 
-from loadgen import http_client
 from loadgen.http_client import ConnectionLost, HttpClient, Silence
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +43,6 @@ async def serving(answer: Answer, silence_seconds: float = 5.0) -> AsyncIterator
     server.url = "http://127.0.0.1:{1}".format(*listening.sockets[0].getsockname())
     client = HttpClient(server.url, silence_seconds)
     yield server, client
-    client.close()
     listening.close()
 
 
@@ -52,36 +50,14 @@ async def echo(body: bytes, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
 
 
-async def test_a_connection_is_used_again_and_each_call_that_is_open_has_its_own() -> None:
+async def test_each_call_has_a_connection_of_its_own_which_ends_with_it() -> None:
+    """On one that is kept it could overtake a call that was sent before."""
     async with serving(echo) as (server, client):
         for number in range(5):
             assert (await client.post("/", b"%d" % number)).body == b"%d" % number
-        assert server.connections == 1
         answers = await asyncio.gather(*(client.post("/", b"%d" % number) for number in range(20)))
         assert [answer.body for answer in answers] == [b"%d" % number for number in range(20)]
-        assert server.connections == 20
-
-
-async def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server may be closing it this very moment, and the request would be lost."""
-    monkeypatch.setattr(http_client, "_IDLE_SECONDS", 0.05)
-    async with serving(echo) as (server, client):
-        await client.post("/", b"1")
-        await anyio.sleep(0.1)
-        await client.post("/", b"2")
-        assert server.connections == 2
-
-
-async def test_a_connection_that_the_server_closes_is_not_used_again() -> None:
-    async def once(body: bytes, writer: asyncio.StreamWriter) -> None:
-        await echo(body, writer)
-        writer.close()
-
-    async with serving(once) as (server, client):
-        for _ in range(3):
-            assert (await client.post("/", b"1")).body == b"1"
-            await anyio.sleep(0.01)
-        assert server.connections == 3
+        assert server.connections == 25
 
 
 async def test_parts_are_handed_on_as_they_come() -> None:

@@ -43,7 +43,6 @@ async def found(answer: Answer, scrutiny: Scrutiny, *waves: Wave, seconds: float
         client = GenerateClient(server.url)
         driver = Driver(Given(*waves), client, Feed(), PROMPTS, scrutiny=scrutiny)
         await driver.run(seconds)
-        await client.aclose()
     return scrutiny.take(), driver
 
 
@@ -121,7 +120,6 @@ async def test_scores_are_asked_for_and_read() -> None:
     async with fake_sglang(respond) as server:
         client = GenerateClient(server.url)
         answers = await client.score([GenerateRequest([1, 2], 1)] * 2)
-        await client.aclose()
     assert answers == [Scored((5,), (-0.1,), ({6: -2.1},))] * 2
 
 
@@ -134,4 +132,3 @@ async def test_scores_of_any_other_form_are_refused(answer: Any) -> None:
         client = GenerateClient(server.url)
         with pytest.raises(ValueError):
             await client.score([GenerateRequest([1, 2], 1)])
-        await client.aclose()
