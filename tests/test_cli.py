@@ -115,12 +115,17 @@ def test_coverage_asked_of_a_scenario_that_does_not_aim_is_told_before_the_start
 
 def test_unknown_keys_bad_values_and_bad_options_are_told_at_once(executor: FakeExecutor, tmp_path: Path) -> None:
     file = tmp_path / "spec.yaml"
-    file.write_text("nmae: x\nengine: {page_size: big}\nload: {scenario: tight, options: {queue: 1, needs: '1,2'}}\n")
+    file.write_text(
+        "nmae: x\nengine: {page_size: big}\nload: {scenario: tight, options: {queue: 1, needs: '1,2'}}\n"
+        "thresholds: [nonsense, more nonsense]\n"
+    )
     result = run("soak", "-f", str(file))
     assert result.exit_code == 2
     for said in (
         "nmae = 'x': unknown field",
         "engine.page_size = 'big'",
+        "'nonsense' is no threshold",
+        "'more nonsense' is no threshold",
         "load.options.queue = 1",
         "load.options.needs = '1,2': not a list; write one, as in [1,2]",
     ):

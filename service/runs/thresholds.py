@@ -158,6 +158,24 @@ class Threshold:
         return value is not None and self.holds(value)
 
 
+def _parse_all(texts: Iterable[str]) -> list[Threshold]:
+    """The thresholds that these texts are; of several that are none, each is told.
+
+    Raises:
+        InvalidThreshold: one cannot be read.
+    """
+    given: list[Threshold] = []
+    wrong: list[str] = []
+    for text in texts:
+        try:
+            given.append(Threshold.parse(text))
+        except InvalidThreshold as error:
+            wrong.append(str(error))
+    if wrong:
+        raise InvalidThreshold("; ".join(wrong))
+    return given
+
+
 def effective_thresholds(texts: Iterable[str], until_coverage: float | None = None) -> list[Threshold]:
     """The thresholds of a run: those given, and the default ones on measures that none of those is about.
 
@@ -168,7 +186,7 @@ def effective_thresholds(texts: Iterable[str], until_coverage: float | None = No
         InvalidThreshold: one cannot be read, one would turn a default off without another bound, or together they would
             let a run pass that never exhausted the pool; or one can never hold.
     """
-    given = [Threshold.parse(text) for text in texts]
+    given = _parse_all(texts)
     for threshold in given:
         if threshold.measure in _BADNESS and not threshold.bounds_badness:
             raise InvalidThreshold(
