@@ -24,6 +24,9 @@ from ..planned import PlannedRequest
 from .admission import usual_launch
 from .base import EngineNeeds, Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
 
+MOST_REQUESTS = 200_000
+"""Of all waves together: more would take long to read."""
+
 _MOST_STEPS = 10**12
 
 
@@ -66,6 +69,16 @@ class WavesOptions(NoOptions):
         default=None, description="The scenario that made them: the server is launched as that one needs it."
     )
     made_with: dict[str, Any] = Field(default_factory=dict, description="The options of that scenario.")
+
+    @field_validator("waves", mode="before")
+    @classmethod
+    def _not_too_many(cls, value: Any) -> Any:
+        # Each request has one +; they are counted before they are read.
+        waves = value if isinstance(value, (list, tuple)) else ()
+        texts = (wave.get("requests") if isinstance(wave, dict) else None for wave in waves)
+        if (requests := sum(text.count("+") for text in texts if isinstance(text, str))) > MOST_REQUESTS:
+            raise ValueError(f"{requests:,} requests; allowed: up to {MOST_REQUESTS:,}, of all waves together")
+        return value
 
     @field_validator("waves")
     @classmethod

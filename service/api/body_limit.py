@@ -6,7 +6,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-MAX_BODY_BYTES = 4 * 2**20
+MAX_BODY_BYTES = 16 * 2**20
+"""A `repro.yaml` of many requests, as JSON, takes some of that."""
 
 
 class BodyTooLarge(HTTPException):

@@ -23,7 +23,7 @@ _NULLS = frozenset({"string_type", "int_type", "float_type", "bool_type"})
 _LONGEST_SHOWN = 200
 _MOST_SHOWN = 10
 _DEEPEST_SHOWN = 3
-_LONG_NUMBER = re.compile("[0-9]{40,}")
+_LONG_NUMBER = re.compile(r"[0-9]{40,}(?:\.\.\.)?")
 
 
 def _shown(value: Any) -> JsonValue:
@@ -66,7 +66,7 @@ def _told(message: Any) -> Any:
     """A message that can be sent and read, whatever of the spec it repeats."""
     if not isinstance(message, str):
         return message
-    return _text(_LONG_NUMBER.sub(lambda number: f"{number[0][:12]}… ({len(number[0])} digits)", message))
+    return _text(_LONG_NUMBER.sub(lambda number: f"{number[0][:12]}…", message))
 
 
 class Fault(BaseModel):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadgen.scenarios.base import ServerTraits
-from loadgen.scenarios.waves import Waves, WavesOptions, WrittenWave
+from loadgen.scenarios.waves import MOST_REQUESTS, Waves, WavesOptions, WrittenWave
 from loadgen.sent import SentWave
 from loadgen.written import write_down
 from service.runs.folder import REPRO_FILE, write_atomically
@@ -44,7 +44,7 @@ def repro_of(
         engine: the name of the engine that failed.
         prefix_cache: whether what was sent before the server was last idle may still matter.
     """
-    waves = write_down(sent[-_MOST_WAVES:], idle_is_enough=not prefix_cache)
+    waves = write_down(_kept(sent), idle_is_enough=not prefix_cache)
     if not waves:
         return None
     labels = {RUN_LABEL: run_id, **cause}
@@ -92,9 +92,19 @@ def keep_repro(
     return {"repro": REPRO_FILE}
 
 
+def _kept(sent: Sequence[SentWave]) -> Sequence[SentWave]:
+    """The last waves, as many as a spec can hold."""
+    requests = 0
+    for place in range(len(sent) - 1, max(-1, len(sent) - 1 - _MOST_WAVES), -1):
+        requests += len(sent[place].wave.requests)
+        if requests > MOST_REQUESTS:
+            return sent[place + 1 :]
+    return sent[-_MOST_WAVES:]
+
+
 def _cut(sent: Sequence[SentWave], prefix_cache: bool) -> bool:
     """Whether waves that may matter are not kept."""
-    kept = sent[-_MOST_WAVES:]
+    kept = _kept(sent)
     return kept[0].first_number > 1 and (prefix_cache or all(wave.open_requests for wave in kept))
 
 

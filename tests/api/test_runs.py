@@ -116,7 +116,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(
 
     content = b" " * (MAX_BODY_BYTES + 1) if announced else parts()
     answer = await client.post("/v1/runs", content=content, headers={"Content-Type": "application/json"})
-    assert "allowed: up to 4,194,304 bytes" in fault(answer, 413)["message"]
+    assert "allowed: up to 16,777,216 bytes" in fault(answer, 413)["message"]
     assert (await client.get("/v1/runs")).json() == {"runs": []}
 
 

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from loadgen.pages import Pool, Shape
 from loadgen.scenarios import SCENARIOS, Observation, ServerTraits, Wave
-from loadgen.scenarios.ballast import BallastOptions
 from loadgen.scenarios.replay import Replay, ReplayOptions
 from loadgen.scenarios.tight import Tight, TightOptions
 from loadgen.scenarios.waves import Waves, WavesOptions
@@ -123,13 +122,10 @@ def test_waves_that_a_trace_made_do_not_need_it() -> None:
 
 
 def test_a_fault_of_the_maker_is_told_where_its_options_stand() -> None:
-    made = options({"requests": "5+9"}, made_by="ballast", made_with={"ballast_tokens": 10**6})
-    alone = SCENARIOS["ballast"].faults(POOL, BallastOptions(ballast_tokens=10**6))
-    told = Waves.faults(POOL, made)
-    assert [fault.field for fault in alone if fault.field.startswith("load.options.")]
-    assert [fault.field for fault in told] == [
-        fault.field.replace("load.options.", "load.options.made_with.") for fault in alone
-    ]
+    pool, needs = Pool(128, 8), [1, 30]
+    (fault,) = Tight.faults(pool, TightOptions.model_validate({"needs": needs}))
+    (told,) = Waves.faults(pool, options({"requests": "5+9"}, made_by="tight", made_with={"needs": needs}))
+    assert (fault.field, told.field) == ("load.options.needs", "load.options.made_with.needs")
 
 
 def test_a_prompt_that_the_pool_cannot_hold_is_refused() -> None:
@@ -142,6 +138,7 @@ def test_a_prompt_that_the_pool_cannot_hold_is_refused() -> None:
     ("given", "where", "said"),
     [
         ({"waves": []}, ("waves",), "there is no wave"),
+        ({"waves": [{"requests": "5+9 " * 100_001}] * 2}, ("waves",), "200,002 requests; allowed: up to 200,000"),
         ({"waves": [{"requests": "5+9"}, {"requests": "5+9 x"}]}, ("waves", 1, "requests"), "request 2, 'x'"),
         ({"waves": [{"requests": "5+9", "after": 3}]}, ("waves", 0, "after"), "Extra inputs"),
         ({"waves": [{"requests": "5+9", "after_steps": -1}]}, ("waves", 0, "after_steps"), "greater than or equal"),

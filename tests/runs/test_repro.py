@@ -10,7 +10,7 @@ from typing import Any
 from loadgen.pages import Pool, Shape
 from loadgen.planned import PlannedRequest, Segment
 from loadgen.scenarios import ServerTraits, Wave
-from loadgen.scenarios.waves import Waves, WavesOptions
+from loadgen.scenarios.waves import MOST_REQUESTS, Waves, WavesOptions
 from loadgen.sent import SentWave
 from service.runs.folder import files_of_a_run
 from service.runs.model import Crash, Finding, FindingKind, Run
@@ -111,6 +111,14 @@ def test_the_end_of_a_long_load_is_a_file_that_can_be_read_and_says_that_it_begi
     assert (tmp_path / "repro.yaml").stat().st_size < 1_000_000
     short = [SentWave(0.0, 0, 0, 1, Wave.of([Shape(5, 9)])), *(sent[-9:])]
     assert "begins" not in repro(tmp_path, short)[0].labels
+
+
+def test_of_more_requests_than_a_file_can_hold_the_last_waves_are_kept(tmp_path: Path) -> None:
+    large = Wave.of([Shape(5, 9)] * (MOST_REQUESTS // 3))
+    sent = [SentWave(float(place), place, 1, 1 + place * len(large.requests), large) for place in range(5)]
+    spec, options = repro(tmp_path, sent)
+    assert [len(requests) for requests in options.requests()] == [len(large.requests)] * 3
+    assert "in the middle" in spec.labels["begins"]
 
 
 def test_without_a_wave_there_is_no_repro(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_more_values_than_any_spec_holds_are_one_fault() -> None:
 def test_whatever_a_fault_says_can_be_sent_and_read() -> None:
     fault = Fault(field="\ud800", value="\ud800", message="\ud800 " + "7" * 900)
     fault.model_dump_json().encode()
-    assert "777… (900 digits)" in fault.message and len(fault.message) < 100
+    assert fault.message.endswith("7777…") and len(fault.message) < 100
 
 
 def test_minutes_and_seconds_with_a_colon_are_not_taken_for_a_number(tmp_path: Path) -> None:
