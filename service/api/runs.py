@@ -48,7 +48,9 @@ def view(run: Run) -> RunView:
     return RunView.model_construct(**dict(run), links=links)
 
 
-@router.post("", status_code=201, responses={422: {"model": ErrorBody}, 503: {"model": ErrorBody}})
+@router.post(
+    "", status_code=201, responses={413: {"model": ErrorBody}, 422: {"model": ErrorBody}, 503: {"model": ErrorBody}}
+)
 async def create_run(manager: ManagerDependency, response: Response, spec: RunSpec = _DEFAULT_SPEC) -> RunView:
     """Check a spec and put a run of it at the end of the queue. No body is the default spec, as `{}` is."""
     created = view(await manager.submit(spec))
