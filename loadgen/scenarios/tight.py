@@ -235,12 +235,12 @@ class Tight(Scenario[TightOptions]):
         missing = queue - len(self._carousel.queue)
         # Some at a time: one HTTP call for each would cost client and server more than the requests themselves, and of
         # one call for all SGLang schedules none until it has taken in the last.
-        portion = max(queue // _QUEUE_PORTIONS, _QUEUE_PORTIONS)
         tokens = pages_for(self._pool.pages, self._seats) * self._pool.page_size
-        portion = max(1, min(portion, _MOST_TOKENS_AT_ONCE // tokens))
+        most = max(1, _MOST_TOKENS_AT_ONCE // tokens)
+        portion = min(queue // _QUEUE_PORTIONS, most)
         if missing < portion:
             return []
-        return self._carousel.successors(portion, self._course)
+        return self._carousel.successors(min(missing, max(portion, _QUEUE_PORTIONS), most), self._course)
 
     def _lasting_requests(self) -> list[Ticket]:
         """Requests that run on beside those that take turns."""
