@@ -7,8 +7,9 @@ import os
 import pytest
 from hypothesis import settings
 
-# A busy machine is no fault of the code: tests assert behaviour, not times. In CI the examples are the same each time.
-settings.register_profile("lastpage", deadline=None, derandomize="CI" in os.environ)
+# A busy machine is no fault of the code: tests assert behaviour, not times. The examples are the same each time, so that
+# a change is judged by what it changed; EXPLORE=1 draws others.
+settings.register_profile("lastpage", deadline=None, derandomize="EXPLORE" not in os.environ)
 settings.load_profile("lastpage")
 
 
