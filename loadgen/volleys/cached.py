@@ -40,9 +40,10 @@ def flooding(pool: Pool) -> Sequence[Shape]:
     return [*shapes, Shape(1, 2)]
 
 
-def clearing(pages: int) -> Sequence[Shape]:
-    """Requests that leave nothing in the cache, and for which it gives up pages until more than `pages` are free."""
-    return [Shape(1, 2)] * pages
+def clearing(rows: int) -> Sequence[Shape]:
+    """Rows that leave nothing in the cache, and for which it gives up pages until twice as many as rows are free:
+    each holds one, and one has to be free for each."""
+    return [Shape(1, 2)] * rows
 
 
 def beside_cache(pool: Pool, free: int, need: int, at: int, rng: random.Random) -> Sequence[Shape] | None:

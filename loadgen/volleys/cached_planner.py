@@ -13,11 +13,12 @@ from ..pages import Shape
 from ..planned import PlannedRequest
 from ..scheduler_model import ModelStep, Scheduler
 from .aimed import Aim, aimed
-from .cached import after_end, after_retraction, beside_cache, clearing, sharing
+from .cached import after_end, after_retraction, beside_cache, clearing, flooding, sharing
 from .forecast import after_volley
 from .planner import numbers
 
 _TRIES_AT_ONCE = 24
+_MOST_PREPARATIONS = 2
 _SHARING = 0.05
 
 
@@ -69,7 +70,7 @@ class CachedPlanner:
         order = sorted(cells)
         self._random.shuffle(order)
         self._place = {cell: place for place, cell in enumerate(order)}
-        self._tries = 0
+        self._tries = self._preparations = 0
         self._cell: Cell | None = None
 
     def aim(self, server: Scheduler, hits: Mapping[Cell, int], candidates: int) -> Planned | None:
@@ -84,10 +85,10 @@ class CachedPlanner:
                 self._cell = min(
                     self._place, key=lambda cell: (hits.get(cell, 0) + self.failed[cell], self._place[cell])
                 )
-                self._tries = 0
-                if self._cell.after in (After.PREFILL, After.DECODE):
-                    return self._make_free(server, 2 * _fewest_all_needing(self._cell))
+                self._tries = self._preparations = 0
             cell = self._cell
+            if (preparing := self._prepare(server, cell)) is not None:
+                return preparing
             self._tries += 1
             requests = self._candidate(server, cell)
             after = after_volley(server, requests) if requests else None
@@ -101,10 +102,17 @@ class CachedPlanner:
                 self._cell = None
         return None
 
-    def _make_free(self, server: Scheduler, pages: int) -> Planned | None:
-        """What is to be hit beside a cache that has pages left starts with enough free ones."""
-        most = max(pages, server.pool.size.pages - 4)
-        return with_foresight(server, clearing(min(most, self._random.randint(pages, pages + 6))))
+    def _prepare(self, server: Scheduler, cell: Cell) -> Planned | None:
+        """A volley after which the cache has pages, and two are free for each row, where the cell wants both."""
+        rows, pool = _fewest_all_needing(cell), server.pool.size
+        if cell.after not in (After.PREFILL, After.DECODE) or self._preparations == _MOST_PREPARATIONS:
+            return None
+        self._preparations += 1
+        if server.pool.free_pages == pool.pages:
+            return with_foresight(server, flooding(pool))
+        if server.pool.free_pages < 2 * rows < pool.pages:
+            return with_foresight(server, clearing(rows))
+        return None
 
     def stir(self, server: Scheduler) -> Planned | None:
         """A short volley that hits nothing in particular, and leaves the cache with less."""
