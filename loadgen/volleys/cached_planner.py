@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..coverage import After, Cell, cell_of
+from ..coverage import After, Cell, Filler, cell_of
 from ..pages import Shape
 from ..planned import PlannedRequest
 from ..scheduler_model import ModelStep, Scheduler
@@ -105,7 +105,8 @@ class CachedPlanner:
     def _prepare(self, server: Scheduler, cell: Cell) -> Planned | None:
         """A volley after which the cache has pages, and two are free for each row, where the cell wants both."""
         rows, pool = _fewest_all_needing(cell), server.pool.size
-        if cell.after not in (After.PREFILL, After.DECODE) or self._preparations == _MOST_PREPARATIONS:
+        wants_cache = cell.filler is Filler.PREFIX_CACHE and cell.after in (After.PREFILL, After.DECODE)
+        if not wants_cache or self._preparations == _MOST_PREPARATIONS:
             return None
         self._preparations += 1
         if server.pool.free_pages == pool.pages:
