@@ -57,12 +57,14 @@ class GenerateClient:
 
     Args:
         base_url: such as `http://127.0.0.1:30000`.
-        timeout: seconds without a byte from the server after which a request counts as timed out.
+        timeout: seconds without a byte from the server after which a request counts as timed out. A batch call is
+            answered when its last request is, which under pressure may take minutes; whether the server hangs tells
+            who watches it.
         incremental_streams: whether the server was launched with `--incremental-streaming-output`.
     """
 
     base_url: str
-    timeout: float = 60.0
+    timeout: float = 900.0
     sampling: Sampling = field(default_factory=Sampling)
     incremental_streams: bool = False
 

@@ -20,7 +20,7 @@ LASTPAGE = (sys.executable, "-m", "service.cli")
 ROOT = Path(__file__).resolve().parents[2]
 _BOOT_SECONDS = 180.0
 # By then readiness has done its own few decode steps, and the rest is load.
-_STEPS_UNDER_LOAD = 60
+_TIGHT_STEPS_UNDER_LOAD = 20
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class RunningSoak:
         self.process = process
 
     def until_under_load(self) -> int:
-        """Wait until the engine decodes under load; the scheduler's pid."""
-        assert wait_for(lambda: self._decode_steps() > _STEPS_UNDER_LOAD, _BOOT_SECONDS), self._told()
+        """Wait until the load has reached the edge, which the calibration before it does not; the scheduler's pid."""
+        assert wait_for(lambda: self._tight_steps() > _TIGHT_STEPS_UNDER_LOAD, _BOOT_SECONDS), self._told()
         reader = FlightReader(self.folder / "flight.bin")
         pid = reader.identity.pid
         reader.close()
@@ -78,13 +78,13 @@ class RunningSoak:
             raise AssertionError(f"not over within {seconds} s; {self._told()}") from None
         return Soak(self.folder, self.process.returncode, output, time.monotonic_ns())
 
-    def _decode_steps(self) -> int:
+    def _tight_steps(self) -> int:
         assert self.process.poll() is None, self._told()
         try:
             reader = FlightReader(self.folder / "flight.bin")
         except (FileNotFoundError, NotAFlightFile):
             return 0
-        steps = reader.totals().decode_steps
+        steps = reader.totals().tight_steps
         reader.close()
         return steps
 
