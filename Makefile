@@ -30,7 +30,7 @@ test: lint prometheus ## lint and pass every test, those that boot a real SGLang
 	@$(BIN)/lastpage engine install $(RELEASE_WITHOUT_CLAMP)
 	$(BIN)/python -m pytest -m real $(ARGS)
 
-test-fast: lint prometheus ## lint and pass the tests that start no process: half a minute
+test-fast: lint prometheus ## lint and pass the tests that start no process: a minute
 	$(BIN)/python -m pytest -m "not real and not processes" --numprocesses auto $(ARGS)
 
 lint: $(STAMP) ## ruff and mypy

@@ -22,6 +22,7 @@ from loadgen.outcomes import Outcome
 from loadgen.pages import Pool, Shape
 from loadgen.planned import PromptMaker
 from loadgen.scenarios import NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
+from service import event_loop
 
 _VOCABULARY = 256
 _LOOK_SECONDS = 0.01
@@ -95,7 +96,7 @@ async def run(job: Job) -> dict[str, Any]:
 
 def main() -> None:
     for line in sys.stdin:
-        print(json.dumps(anyio.run(run, Job(**json.loads(line)))), flush=True)
+        print(json.dumps(event_loop.run(run, Job(**json.loads(line)))), flush=True)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ from benchmarks.scenarios import (
 from loadgen.pages import Pool
 from loadgen.scenarios import SCENARIOS, EngineNeeds
 from loadgen.scenarios.tight import Tight
+from service import event_loop
 from service.engine.installation import Engine, EngineError
 from service.engine.registry import DEFAULT_RELEASE, EngineRegistry
 from service.home import Home
@@ -269,7 +270,7 @@ def main() -> int:
         seconds = seconds_asked(asked.duration)
         engine = EngineRegistry(Home.default()).get(asked.engine)
         measured = Measured(kept)
-        anyio.run(measure, engine, seconds, measured)
+        event_loop.run(measure, engine, seconds, measured)
     except (Interrupted, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except InvalidSpec as error:

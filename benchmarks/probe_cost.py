@@ -21,6 +21,7 @@ import anyio
 
 from benchmarks.interval import Interval, median_interval
 from benchmarks.switched_server import Batch, Round, measure
+from service import event_loop
 from service.engine.installation import Engine, EngineError
 from service.engine.overlay import write_overlay
 from service.engine.registry import DEFAULT_RELEASE, EngineRegistry
@@ -112,7 +113,7 @@ def main() -> int:
         engine = EngineRegistry(Home.default()).get(arguments.engine)
         with tempfile.TemporaryDirectory(prefix="lastpage-probe-cost-") as folder:
             hook = hook_alone(engine, Path(folder), batch)
-            rounds = anyio.run(_measure, engine, Path(folder), batch, arguments.seconds)
+            rounds = event_loop.run(_measure, engine, Path(folder), batch, arguments.seconds)
     except (EngineError, TimeoutError) as error:
         print(f"probe_cost: {error or 'the server took too long'}", file=sys.stderr)
         return 1

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import anyio
 import anyio.to_thread
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
@@ -27,6 +26,7 @@ from rich.console import Console
 from benchmarks.asked import keep_faults, out_faults, pools_asked, refuse, seconds_asked, set_aside
 from benchmarks.scenario_table import Made, Report, page, union
 from loadgen.scenarios import SCENARIOS, Scenario
+from service import event_loop
 from service.controller import build_controller
 from service.engine.registry import DEFAULT_RELEASE
 from service.home import Home
@@ -164,7 +164,7 @@ def run_all(
             report = finished_report(folder, spec)
             if report is None:
                 print(f"\n{name} on {pages} pages, {format_duration(seconds)}", file=sys.stderr, flush=True)
-                report = anyio.run(run, spec, folder)
+                report = event_loop.run(run, spec, folder)
             reports[pages][name] = report
     return reports
 

@@ -166,8 +166,7 @@ def soak(
 
     Without any flag: the tight scenario for 60 s on 32 pages of 128 tokens.
     """
-    import anyio
-
+    from service import event_loop
     from service.controller import build_controller
     from service.runs.faults import InvalidSpec
     from service.runs.spec import load_yaml, parse_spec
@@ -201,7 +200,7 @@ def soak(
     except InvalidSpec as error:
         print_faults(console(stderr=True), error.faults)
         raise typer.Exit(EXIT_USAGE) from None
-    raise typer.Exit(anyio.run(carry_out, build_controller(), spec, out, console(), console(stderr=True)))
+    raise typer.Exit(event_loop.run(carry_out, build_controller(), spec, out, console(), console(stderr=True)))
 
 
 add_shrink(app)

@@ -59,8 +59,7 @@ def shrink(
 
     The best so far is always in shrunk.yaml, whatever ends it.
     """
-    import anyio
-
+    from service import event_loop
     from service.home import Home
     from service.runs.faults import InvalidSpec
     from service.shrink.command import read_repro
@@ -72,7 +71,7 @@ def shrink(
     except InvalidSpec as error:
         print_faults(console(stderr=True), error.faults)
         raise typer.Exit(EXIT_USAGE) from None
-    raise typer.Exit(anyio.run(carry_out, Home.default(), repro, out, budget, console(), console(stderr=True)))
+    raise typer.Exit(event_loop.run(carry_out, Home.default(), repro, out, budget, console(), console(stderr=True)))
 
 
 def add_shrink(app: typer.Typer) -> None:

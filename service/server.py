@@ -55,5 +55,5 @@ def serve(controller: Controller, listener: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM."""
     from service.app import create_app
 
-    config = uvicorn.Config(create_app(controller), timeout_graceful_shutdown=DRAIN_SECONDS)
+    config = uvicorn.Config(create_app(controller), loop="uvloop", timeout_graceful_shutdown=DRAIN_SECONDS)
     ControllerServer(config, controller).run(sockets=[listener])

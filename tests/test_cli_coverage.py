@@ -48,6 +48,13 @@ def test_of_several_runs_it_shows_what_they_hit_together(tmp_path: Path) -> None
     assert str(first) in together.output
 
 
+def test_a_run_is_not_counted_twice(tmp_path: Path) -> None:
+    run = run_that_hit(tmp_path / "a", TIGHT)
+    refused = shown(run, run / "report.json")
+    assert refused.exit_code == 2
+    assert "this run was given before" in refused.output
+
+
 def test_too_small_a_share_exits_3(tmp_path: Path) -> None:
     run = run_that_hit(tmp_path / "a", TIGHT[: len(TIGHT) // 2])
     assert shown(run).exit_code == 0

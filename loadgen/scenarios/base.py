@@ -109,6 +109,39 @@ class Misfit:
 
 
 @dataclass(frozen=True)
+class PoolBounds:
+    """The pools that a scenario can work on, and what keeps it from working on others.
+
+    Attributes:
+        page_size: fewest tokens a page.
+        page_too_small: what cannot be done with fewer, such as `too small to stagger requests in`.
+        pages: fewest pages.
+        pages_at_fault: what cannot be done with fewer or with more, such as `too few for requests to take turns`.
+        most_pages: None where there can be any number.
+    """
+
+    page_size: int
+    page_too_small: str
+    pages: int
+    pages_at_fault: str
+    most_pages: int | None = None
+
+    def misfits(self, scenario: str, pool: Pool) -> list[Misfit]:
+        """Why the scenario of that name cannot work on a pool; empty when it can."""
+        misfits = []
+        if pool.page_size < self.page_size:
+            message = f"{self.page_too_small}; {scenario} needs at least {self.page_size}"
+            misfits.append(Misfit("engine.page_size", pool.page_size, message))
+        if pool.pages < self.pages or (self.most_pages is not None and pool.pages > self.most_pages):
+            allowed = f"at least {self.pages}"
+            if self.most_pages is not None:
+                allowed = f"from {self.pages} to {self.most_pages}"
+            message = f"{self.pages_at_fault}; {scenario} needs {allowed}"
+            misfits.append(Misfit("engine.pool_pages", pool.pages, message))
+        return misfits
+
+
+@dataclass(frozen=True)
 class Restart:
     """A load that was begun anew.
 

@@ -32,7 +32,7 @@ from pydantic import Field
 
 from ..pages import Pool, Shape, pages_for
 from .admission import longest_answer, over_committing
-from .base import EngineNeeds, Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
+from .base import EngineNeeds, Misfit, NoOptions, Observation, PoolBounds, Scenario, ServerTraits, Wave
 
 MIN_PAGE_SIZE = 8
 MIN_POOL_PAGES = 6
@@ -67,16 +67,13 @@ class Churn(Scenario[ChurnOptions]):
 
     @classmethod
     def faults(cls, pool: Pool, options: ChurnOptions) -> list[Misfit]:
-        faults = []
-        if pool.page_size < MIN_PAGE_SIZE:
-            message = f"too small for rows that cross soon; {cls.name} needs at least {MIN_PAGE_SIZE}"
-            faults.append(Misfit("engine.page_size", pool.page_size, message))
-        # The longest: a page of prompt, its boundaries, and the page that SGLang keeps back.
-        needed = max(MIN_POOL_PAGES, options.boundaries + 3)
-        if pool.pages < needed:
-            message = f"too few for requests that cross {options.boundaries} boundaries; {cls.name} needs {needed}"
-            faults.append(Misfit("engine.pool_pages", pool.pages, message))
-        return faults
+        return PoolBounds(
+            MIN_PAGE_SIZE,
+            "too small for rows that cross soon",
+            # The longest: a page of prompt, its boundaries, and the page that SGLang keeps back.
+            max(MIN_POOL_PAGES, options.boundaries + 3),
+            f"too few for requests that cross {options.boundaries} boundaries",
+        ).misfits(cls.name, pool)
 
     @classmethod
     def engine_needs(cls, pool: Pool, options: ChurnOptions) -> EngineNeeds:

@@ -43,10 +43,16 @@ from pydantic import Field
 from ..pages import Pool, Shape, crossing_once, pages_for
 from ..planned import PlannedRequest
 from .admission import longest_accepted_prompt, longest_admitted_prompt, longest_answered_prompt, over_committing
-from .base import EngineNeeds, Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
+from .base import EngineNeeds, Misfit, NoOptions, Observation, PoolBounds, Scenario, ServerTraits, Wave
 
 MIN_PAGE_SIZE = 16
 MIN_POOL_PAGES = 8
+_BOUNDS = PoolBounds(
+    MIN_PAGE_SIZE,
+    "too small for requests to cross one after another",
+    MIN_POOL_PAGES,
+    "too few for requests side by side",
+)
 _MOST_HOLDERS = 8
 _LEAD_STEPS = 32
 _FEW_PAGES = 4
@@ -92,14 +98,7 @@ class Extend(Scenario[ExtendOptions]):
 
     @classmethod
     def faults(cls, pool: Pool, options: ExtendOptions) -> list[Misfit]:
-        faults = []
-        if pool.page_size < MIN_PAGE_SIZE:
-            message = f"too small for requests to cross one after another; {cls.name} needs at least {MIN_PAGE_SIZE}"
-            faults.append(Misfit("engine.page_size", pool.page_size, message))
-        if pool.pages < MIN_POOL_PAGES:
-            message = f"too few for requests side by side; {cls.name} needs at least {MIN_POOL_PAGES}"
-            faults.append(Misfit("engine.pool_pages", pool.pages, message))
-        return faults
+        return _BOUNDS.misfits(cls.name, pool)
 
     @classmethod
     def engine_needs(cls, pool: Pool, options: ExtendOptions) -> EngineNeeds:

@@ -26,11 +26,25 @@ from ..volleys.chain import Chains
 from ..volleys.drawn import DRAWN
 from ..volleys.planner import KINDS, Planner, Volley
 from .admission import over_committing
-from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
+from .base import (
+    EngineNeeds,
+    Misfit,
+    NoOptions,
+    Observation,
+    ObservedStep,
+    PoolBounds,
+    Scenario,
+    ServerTraits,
+    Wave,
+)
 
-MIN_PAGE_SIZE = 16
-MIN_POOL_PAGES = 8
-MAX_POOL_PAGES = 1024
+_BOUNDS = PoolBounds(
+    page_size=16,
+    page_too_small="too small to aim at single steps",
+    pages=8,
+    pages_at_fault="the pool is filled and emptied again for each step that is aimed at",
+    most_pages=1024,
+)
 _PREFILL_TOKENS = 8192
 _CANDIDATE_PAGES = 192
 _MOST_FAILED = 3
@@ -89,17 +103,7 @@ class Mixed(Scenario[MixedOptions]):
 
     @classmethod
     def faults(cls, pool: Pool, options: MixedOptions) -> list[Misfit]:
-        faults = []
-        if pool.page_size < MIN_PAGE_SIZE:
-            message = f"too small to aim at single steps; {cls.name} needs at least {MIN_PAGE_SIZE}"
-            faults.append(Misfit("engine.page_size", pool.page_size, message))
-        if not MIN_POOL_PAGES <= pool.pages <= MAX_POOL_PAGES:
-            message = (
-                f"{cls.name} fills the pool and empties it again for each step that it aims at; "
-                f"it needs from {MIN_POOL_PAGES} to {MAX_POOL_PAGES} pages"
-            )
-            faults.append(Misfit("engine.pool_pages", pool.pages, message))
-        return faults
+        return _BOUNDS.misfits(cls.name, pool)
 
     @classmethod
     def engine_needs(cls, pool: Pool, options: MixedOptions) -> EngineNeeds:

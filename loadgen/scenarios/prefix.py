@@ -20,11 +20,26 @@ from ..scheduler_model import ModelStep, Release, Scheduler
 from ..volleys.cached import flooding
 from ..volleys.cached_planner import CachedPlanner, CachedVolley, Planned, with_foresight
 from .admission import longest_admitted_prompt, over_committing
-from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Restart, Scenario, ServerTraits, Wave
+from .base import (
+    EngineNeeds,
+    Misfit,
+    NoOptions,
+    Observation,
+    ObservedStep,
+    PoolBounds,
+    Restart,
+    Scenario,
+    ServerTraits,
+    Wave,
+)
 
-MIN_PAGE_SIZE = 16
-MIN_POOL_PAGES = 8
-MAX_POOL_PAGES = 1024
+_BOUNDS = PoolBounds(
+    page_size=16,
+    page_too_small="too small to aim at single steps",
+    pages=8,
+    pages_at_fault="the pool is filled anew for each step that is aimed at",
+    most_pages=1024,
+)
 _MOST_PREFILL_PAGES = 64
 _CANDIDATE_PAGES = 192
 _UNFORESEEN = 4
@@ -58,17 +73,7 @@ class Prefix(Scenario[NoOptions]):
 
     @classmethod
     def faults(cls, pool: Pool, options: NoOptions) -> list[Misfit]:
-        faults = []
-        if pool.page_size < MIN_PAGE_SIZE:
-            message = f"too small to aim at single steps; {cls.name} needs at least {MIN_PAGE_SIZE}"
-            faults.append(Misfit("engine.page_size", pool.page_size, message))
-        if not MIN_POOL_PAGES <= pool.pages <= MAX_POOL_PAGES:
-            message = (
-                f"{cls.name} fills the pool anew for each step that it aims at; "
-                f"it needs from {MIN_POOL_PAGES} to {MAX_POOL_PAGES} pages"
-            )
-            faults.append(Misfit("engine.pool_pages", pool.pages, message))
-        return faults
+        return _BOUNDS.misfits(cls.name, pool)
 
     @classmethod
     def engine_needs(cls, pool: Pool, options: NoOptions) -> EngineNeeds:

@@ -34,13 +34,27 @@ from pydantic import Field
 
 from ..pages import Pool, pages_for
 from .admission import over_committing
-from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Restart, Scenario, ServerTraits, Wave
+from .base import (
+    EngineNeeds,
+    Misfit,
+    NoOptions,
+    Observation,
+    ObservedStep,
+    PoolBounds,
+    Restart,
+    Scenario,
+    ServerTraits,
+    Wave,
+)
 from .carousel import Carousel, OutOfStep
 from .course import Course, Phase
 from .riders import Ticket
 
 MIN_PAGE_SIZE = 32
 MIN_POOL_PAGES = 7
+_BOUNDS = PoolBounds(
+    MIN_PAGE_SIZE, "too small to stagger requests in", MIN_POOL_PAGES, "too few for requests to take turns"
+)
 _LONGEST_PROMPT_TOKENS = 8192
 _FIRST_LEAD_STEPS = 24
 _FILL_MARGIN_STEPS = 8
@@ -108,13 +122,7 @@ class Tight(Scenario[TightOptions]):
 
     @classmethod
     def faults(cls, pool: Pool, options: TightOptions) -> list[Misfit]:
-        faults = []
-        if pool.page_size < MIN_PAGE_SIZE:
-            message = f"too small to stagger requests in; {cls.name} needs at least {MIN_PAGE_SIZE}"
-            faults.append(Misfit("engine.page_size", pool.page_size, message))
-        if pool.pages < MIN_POOL_PAGES:
-            message = f"too few for requests to take turns; {cls.name} needs at least {MIN_POOL_PAGES}"
-            faults.append(Misfit("engine.pool_pages", pool.pages, message))
+        faults = _BOUNDS.misfits(cls.name, pool)
         if not faults and max(needs_on(pool, options)) > (most := most_needed(pool)):
             message = f"more than {pool.pages} pages of {pool.page_size} can be brought to need at once; at most {most}"
             faults.append(Misfit("load.options.needs", max(needs_on(pool, options)), message))

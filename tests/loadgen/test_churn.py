@@ -101,7 +101,7 @@ def test_pools_on_which_it_cannot_work_are_refused_by_field() -> None:
     few, small = Churn.faults(Pool(7, 6), ChurnOptions(boundaries=4))
     assert (few.field, few.value) == ("engine.page_size", 7)
     assert (small.field, small.value) == ("engine.pool_pages", 6)
-    assert "needs 7" in small.message
+    assert "needs at least 7" in small.message
     assert Churn.faults(Pool(8, 7), ChurnOptions(boundaries=4)) == []
 
 
