@@ -1,6 +1,6 @@
 """What the load generator itself costs: its CPU time a request, against SGLang's bench_serving.
 
-    python -m benchmarks.client_cost --rounds 10
+    python -m benchmarks.client_cost --rounds 20
 
 See README.md beside this file for how to read what it prints.
 """
@@ -156,7 +156,7 @@ def _judge(ratio: Interval) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.client_cost", description="What the client costs.")
     parser.add_argument("--engine", default=DEFAULT_RELEASE, help="engine by name (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=10, help="(default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=20, help="(default: %(default)s)")
     parser.add_argument("--requests", type=int, default=256, help="measured in a round (default: %(default)s)")
     parser.add_argument("--at-once", type=int, default=32, help="requests open at once (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=8, help="requests in a batch call (default: %(default)s)")

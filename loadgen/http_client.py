@@ -20,7 +20,6 @@ import anyio
 import httptools
 
 _CONNECT_SECONDS = 5.0
-_BUFFER_BYTES = 256 * 1024
 
 PartReader = Callable[[bytes], bool]
 """Takes what has come of an answer's body; whether that is enough, and the connection shall be dropped."""
@@ -70,8 +69,6 @@ class HttpClient:
         self._head = f" HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n"
         self._head += "Content-Type: application/json\r\nContent-Length: "
         self._silence_seconds = silence_seconds
-        # Filled and emptied within one callback, so that all connections can share it.
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
 
     async def post(self, path: str, body: bytes, on_part: PartReader | None = None) -> HttpAnswer:
         """Send a request, and wait for the end of its answer.
@@ -95,9 +92,7 @@ class HttpClient:
         loop = asyncio.get_running_loop()
         try:
             with anyio.fail_after(_CONNECT_SECONDS):
-                _, connection = await loop.create_connection(
-                    lambda: _Connection(loop, self._buffer), self._host, self._port
-                )
+                _, connection = await loop.create_connection(lambda: _Connection(loop), self._host, self._port)
                 return connection
         except TimeoutError as error:
             raise ConnectionLost(f"no connection to port {self._port} within {_CONNECT_SECONDS:g} s") from error
@@ -115,12 +110,11 @@ class _Exchange:
     parts: list[bytes] = field(default_factory=list)
 
 
-class _Connection(asyncio.BufferedProtocol):
+class _Connection(asyncio.Protocol):
     """One connection, for one request."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, buffer: memoryview) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._buffer = buffer
         self._transport: asyncio.Transport | None = None
         self._parser: Any = httptools.HttpResponseParser(self)
         self._exchange: _Exchange | None = None
@@ -172,13 +166,10 @@ class _Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(ConnectionLost(f"the connection broke: {exc}" if exc else "the server closed the connection"))
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
+    def data_received(self, data: bytes) -> None:
         self._heard_at = time.monotonic()
         try:
-            self._parser.feed_data(self._buffer[:nbytes])
+            self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._fail(ConnectionLost(f"what came is no HTTP: {error}"))
             self.drop()
