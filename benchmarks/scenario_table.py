@@ -10,6 +10,7 @@ from typing import Any
 
 from loadgen.coverage import Coverage
 from loadgen.scenarios import Scenario
+from service.report.fields import fields_of
 
 Report = Mapping[str, Any]
 """A run's `report.json`."""
@@ -156,19 +157,12 @@ def section(name: str, scenario: type[Scenario[Any]], given: Mapping[str, Any]) 
 
 
 def _options(scenario: type[Scenario[Any]]) -> str:
-    fields = scenario.Options.model_fields
-    if not fields:
-        return ""
-    lines = ["| option | default | meaning |", "| --- | --- | --- |"]
-    for option, field in fields.items():
-        default = "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
+    rows = []
+    for field in fields_of(scenario.Options):
+        default = f"`{field.default}`" if field.default else "required"
         meaning = _one_line(field.description).replace("|", "\\|")
-        lines.append(f"| `{option}` | {default} | {meaning} |")
-    return "\n".join(lines)
-
-
-def _default(value: Any) -> str:
-    return "" if value is None else f"`{value}`"
+        rows.append(f"| `{field.name}` | {default} | {meaning} |")
+    return "\n".join(["| option | default | meaning |", "| --- | --- | --- |", *rows]) if rows else ""
 
 
 def _one_line(text: Any) -> str:

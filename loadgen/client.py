@@ -16,7 +16,7 @@ from .agreement import StreamedIds, contradiction, output_ids
 from .http_client import HttpAnswer, HttpClient, HttpError, Silence
 from .outcomes import Completion, Outcome
 from .scored import PARAMETERS, Scored, read_scored
-from .stream import StreamReader, TokenTimes, meta_of, new_tokens_of
+from .stream import StreamReader, TokenTimes, meta_of, new_tokens_of, read_json
 
 _PATH = "/generate"
 _FLUSH_PATH = "/flush_cache"
@@ -82,7 +82,7 @@ class GenerateClient:
             answer = await self._http.post(_PATH, _encoded(body))
             if answer.status != _OK:
                 return [_refusal(answer, began)] * len(requests)
-            answers = json.loads(answer.body)
+            answers = read_json(answer.body)
         except (HttpError, ValueError) as error:
             return [_failure(error, began)] * len(requests)
         if not isinstance(answers, list) or len(answers) != len(requests):
@@ -102,7 +102,7 @@ class GenerateClient:
             **PARAMETERS,
         }
         answer = await self._http.post(_PATH, _encoded(body))
-        answers = json.loads(answer.body) if answer.status == _OK else None
+        answers = read_json(answer.body) if answer.status == _OK else None
         if not isinstance(answers, list) or len(answers) != len(requests):
             raise ValueError(f"HTTP {answer.status}: {answer.body[:_DETAIL_CHARACTERS].decode(errors='replace')}")
         return [read_scored(one) for one in answers]
@@ -176,7 +176,8 @@ def judge(
         outcome, detail = Outcome.TRUNCATED, f"{new_tokens} new tokens of {request.max_new_tokens}"
     ids = streamed.ids if streamed is not None else output_ids(answer)
     contradicted = streamed.contradiction if streamed is not None else ""
-    seconds = meta.get("e2e_latency")
+    # One call is answered when the last of its requests is, so of the others only the server can tell when they ended.
+    seconds = meta.get("e2e_latency") if tokens is None else None
     if not isinstance(seconds, float) or not math.isfinite(seconds):
         seconds = time.monotonic() - began
     return Completion(

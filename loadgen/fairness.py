@@ -144,8 +144,8 @@ class Fairness:
         """
         if self._looked_at is None:
             self._began = self._moved_at = at
-        elif at - self._looked_at > _PAUSE_SECONDS:
-            self._moved_at = at
+        elif (pause := at - self._looked_at) > _PAUSE_SECONDS:
+            self._sit_out(pause, at)
         self._looked_at = at
         self._follow(at, work)
         if at - self._checked_at >= _CHECK_SECONDS:
@@ -170,6 +170,14 @@ class Fairness:
         """What was found since the last time."""
         found, self._found = self._found, []
         return found
+
+    def _sit_out(self, pause: float, at: float) -> None:
+        """The machine stood still for so long: what the server has sent meanwhile may not have been read yet."""
+        self._moved_at = self._checked_at = at
+        for call in self._open.values():
+            if call.overtaken is not None:
+                since, steps = call.overtaken
+                call.overtaken = (since + pause, steps)
 
     def _follow(self, at: float, work: Work) -> None:
         if work == self._work:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import anyio
 import httptools
 
-_CONNECT_SECONDS = 5.0
+_INTERIM = range(100, 200)
 
 PartReader = Callable[[bytes], bool]
 """Takes what has come of an answer's body; whether that is enough, and the connection shall be dropped."""
@@ -55,7 +55,8 @@ class HttpClient:
 
     Args:
         base_url: `http://HOST:PORT`.
-        silence_seconds: seconds without a byte from the server after which an answer is given up.
+        silence_seconds: seconds without a byte from the server after which an answer is given up, and without a
+            connection.
 
     Raises:
         ValueError: the address is of another form.
@@ -91,22 +92,28 @@ class HttpClient:
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
         try:
-            with anyio.fail_after(_CONNECT_SECONDS):
+            with anyio.fail_after(self._silence_seconds):
                 _, connection = await loop.create_connection(lambda: _Connection(loop), self._host, self._port)
                 return connection
         except TimeoutError as error:
-            raise ConnectionLost(f"no connection to port {self._port} within {_CONNECT_SECONDS:g} s") from error
+            raise ConnectionLost(f"no connection to port {self._port} within {self._silence_seconds:g} s") from error
         except OSError as error:
             raise ConnectionLost(f"no connection to port {self._port}: {error.strerror or error}") from error
 
 
 @dataclass
 class _Exchange:
-    """One request and its answer on the way."""
+    """One request and its answer on the way.
+
+    Attributes:
+        status: of the answer; 0 before its head has come, and after that of an interim answer, such as 103.
+        delimited: whether the head told where the body ends. Otherwise it ends with the connection.
+    """
 
     done: asyncio.Future[HttpAnswer]
     on_part: PartReader | None
     status: int = 0
+    delimited: bool = False
     parts: list[bytes] = field(default_factory=list)
 
 
@@ -164,17 +171,23 @@ class _Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if exc is None and self._exchange is not None and self._exchange.status and not self._exchange.delimited:
+            self._succeed()
         self._fail(ConnectionLost(f"the connection broke: {exc}" if exc else "the server closed the connection"))
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = time.monotonic()
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(ConnectionLost(f"what came is no HTTP: {error}"))
             self.drop()
 
     # What the parser calls.
+
+    def on_header(self, name: bytes, value: bytes) -> None:  # noqa: ARG002
+        if self._exchange is not None and name.lower() in (b"content-length", b"transfer-encoding"):
+            self._exchange.delimited = True
 
     def on_headers_complete(self) -> None:
         if self._exchange is None:  # nothing was asked
@@ -199,4 +212,7 @@ class _Connection(asyncio.Protocol):
             self.drop()
 
     def on_message_complete(self) -> None:
+        if self._exchange is not None and self._exchange.status in _INTERIM:
+            self._exchange.status = 0
+            return
         self._succeed()

@@ -117,11 +117,11 @@ class StreamReader:
         if self.ended:
             return False
         if data == _END_MARK:
-            self.last = json.loads(self._latest.removeprefix(_FIELD)) if self._latest else None
+            self.last = read_json(self._latest.removeprefix(_FIELD)) if self._latest else None
             self.ended = True
             return False
         self._latest = data
-        event = json.loads(data)
+        event = read_json(data)
         if isinstance(event, Mapping) and "error" in event:
             self.error = event
             return True
@@ -133,6 +133,18 @@ class StreamReader:
         if self._enough_tokens is not None and count >= self._enough_tokens:
             self.enough = True
         return self.enough
+
+
+def read_json(text: bytes) -> Any:
+    """What an answer or an event is.
+
+    Raises:
+        ValueError: it is no JSON, or nested deeper than any answer of SGLang's.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def meta_of(answer: Any) -> Mapping[str, Any]:

@@ -9,8 +9,8 @@ against an answer that is asked for after the load alone.
 
 from __future__ import annotations
 
+import hashlib
 import random
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +23,7 @@ from .scored import Scored, first_difference
 PROMPTS_KEPT = 256
 _VARIANTS_KEPT = 8
 _TOKENS_KEPT = 2048
+_DRAWN_BYTES = 4
 
 DIFFERS = "a witness's tokens differ from those without pressure"
 DISAGREE = "two witnesses of one prompt disagree"
@@ -117,7 +118,7 @@ class Witnesses:
     ) -> None:
         self._prompts = prompts
         self._seed = seed
-        self._below = int(share * 2**32)
+        self._below = int(share * 2 ** (8 * _DRAWN_BYTES))
         self._shared_prompts = shared_prompts
         self._margin = margin
         self._testimonies: dict[int, Testimony] = {}
@@ -132,7 +133,8 @@ class Witnesses:
         """Whether a request is a witness."""
         if planned.hangs_up or not planned.shape.max_new_tokens:
             return False
-        if zlib.crc32(f"{self._seed} witness {number}".encode()) >= self._below:
+        drawn = hashlib.blake2b(f"{self._seed} witness {number}".encode(), digest_size=_DRAWN_BYTES).digest()
+        if int.from_bytes(drawn, "big") >= self._below:
             return False
         if not self._shared_prompts or planned.shape.prompt_tokens in self._testimonies:
             return True

@@ -85,5 +85,7 @@ def _of_run(path: Path) -> Coverage:
     except ValidationError as error:
         faults = faults_of(error, EdgeCoverage, "measures.coverage")
         refuse("run", str(path), "; ".join([f"{damaged}: {faults[0]}", *map(str, faults[1:_FAULTS_TOLD])]))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError):
+        refuse("run", str(path), damaged)
+    except ValueError as error:
         refuse("run", str(path), f"{damaged}: {str(error).splitlines()[0]}")

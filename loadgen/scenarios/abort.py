@@ -62,6 +62,10 @@ class Abort(Scenario[AbortOptions]):
         return Tight.engine_needs(pool, TightOptions())
 
     @classmethod
+    def streams(cls, options: AbortOptions) -> bool:
+        return True
+
+    @classmethod
     def longest_request(cls, pool: Pool, options: AbortOptions) -> int:
         return (_large_pages(pool) + 1) * pool.page_size
 

@@ -199,6 +199,11 @@ class Scenario(abc.ABC, Generic[OptionsT]):
         return EngineNeeds()
 
     @classmethod
+    def streams(cls, options: OptionsT) -> bool:
+        """Whether it has answers streamed, which gives latencies."""
+        return False
+
+    @classmethod
     @abc.abstractmethod
     def longest_request(cls, pool: Pool, options: OptionsT) -> int:
         """Tokens of the longest request, prompt and answer, that the scenario may send."""

@@ -111,6 +111,10 @@ class Replay(Scenario[ReplayOptions]):
         return over_committing(pages_for(_PREFILL_TOKENS, pool.page_size), pool, prefix_cache=options.prefix_cache)
 
     @classmethod
+    def streams(cls, options: ReplayOptions) -> bool:
+        return True
+
+    @classmethod
     def longest_request(cls, pool: Pool, options: ReplayOptions) -> int:
         trace = read_trace(_path(options), options.format)
         block = block_tokens(trace, pool, options)

@@ -54,6 +54,10 @@ class Steady(Scenario[SteadyOptions]):
         return usual_launch(pool)
 
     @classmethod
+    def streams(cls, options: SteadyOptions) -> bool:
+        return True
+
+    @classmethod
     def longest_request(cls, pool: Pool, options: SteadyOptions) -> int:
         return sum(_longest(pool, options))
 

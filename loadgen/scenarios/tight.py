@@ -243,8 +243,7 @@ class Tight(Scenario[TightOptions]):
         missing = queue - len(self._carousel.queue)
         # Some at a time: one HTTP call for each would cost client and server more than the requests themselves, and of
         # one call for all SGLang schedules none until it has taken in the last.
-        tokens = pages_for(self._pool.pages, self._seats) * self._pool.page_size
-        most = max(1, _MOST_TOKENS_AT_ONCE // tokens)
+        most = most_at_once(self._pool, self._seats)
         portion = min(queue // _QUEUE_PORTIONS, most)
         if missing < portion:
             return []
@@ -290,6 +289,12 @@ def most_needed(pool: Pool) -> int:
     return max(
         1, min(pool.pages // _PAGES_FOR_A_NEED, seats - 1, prefill_pages(pool) // (2 * pages_each), _MOST_NEEDED)
     )
+
+
+def most_at_once(pool: Pool, seats: int | None = None) -> int:
+    """Successors that are sent in one call at most; there are as many seats as there can be unless told otherwise."""
+    pages_each = pages_for(pool.pages, seats or choose_seats(pool, possible_leads(pool)[0]))
+    return max(1, _MOST_TOKENS_AT_ONCE // (pages_each * pool.page_size))
 
 
 def prefill_pages(pool: Pool) -> int:

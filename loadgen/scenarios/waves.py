@@ -153,6 +153,10 @@ class Waves(Scenario[WavesOptions]):
         return maker[0].engine_needs(pool, maker[1]) if maker is not None else usual_launch(pool)
 
     @classmethod
+    def streams(cls, options: WavesOptions) -> bool:
+        return any(wave.streamed for wave in options.waves)
+
+    @classmethod
     def longest_request(cls, pool: Pool, options: WavesOptions) -> int:
         shapes = [request.shape for wave in options.requests() for request in wave]
         return max(shape.prompt_tokens + shape.max_new_tokens for shape in shapes)

@@ -39,6 +39,7 @@ class LiveRun:
         run: the latest state, as stored.
         log: what was announced.
         stop: set when the run shall stop early.
+        interrupted: whether it shall because the controller stops, and nobody had asked for it before.
         ended: set when the run has ended and its report is written.
     """
 
@@ -48,6 +49,7 @@ class LiveRun:
         self.run = run
         self.log = EventLog()
         self.stop = anyio.Event()
+        self.interrupted = False
         self.ended = anyio.Event()
         self._store = store
         self._write_report = write_report

@@ -219,6 +219,7 @@ class RunManager:
             await self._end(self._waiting.popleft(), _NEVER_STARTED)
         if self._current is not None:
             current = self._current
+            current.interrupted = current.interrupted or not current.stop.is_set()
             current.stop.set()
             with anyio.move_on_after(grace_seconds):
                 await current.ended.wait()
@@ -255,7 +256,7 @@ class RunManager:
         except Exception as error:
             _logger.exception("run %s: the controller failed", live.run.id)
             result = _cut_off(live.run, f"the controller failed: {type(error).__name__}: {error}")
-        if self._stopping and result.status is RunStatus.CANCELLED:
+        if live.interrupted and result.status is RunStatus.CANCELLED:
             result = result.model_copy(update={"status": RunStatus.INTERRUPTED})
         await self._end(live, result)
 

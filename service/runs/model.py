@@ -68,7 +68,9 @@ class Latencies(Shape):
     """Latencies of the requests that ended well, in milliseconds."""
 
     ttft_ms: Percentiles = Field(description="From sending a request to its first token.")
-    e2e_ms: Percentiles = Field(description="From sending a request to its end.")
+    e2e_ms: Percentiles = Field(
+        description="From sending a request to its end; of one that is not streamed, as the server tells it."
+    )
 
 
 class WitnessMeasures(Shape):
@@ -218,6 +220,9 @@ class EngineInfo(Shape):
     sglang_version: str
     allocator: Allocator
     arguments: tuple[str, ...] = Field(description="The full argument list, in order.")
+    environment: Mapping[str, str] = Field(
+        default_factory=dict, description="Environment variables with which the scenario has SGLang launched."
+    )
     clamp: bool | None = Field(
         default=None, description="Whether the installed allocator class has the clamp, before any variant."
     )

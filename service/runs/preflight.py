@@ -22,7 +22,7 @@ from service.home import Home
 from service.plugin.settings import Profile
 from service.runs.faults import Fault, faults_of
 from service.runs.spec import RunSpec
-from service.runs.thresholds import COVERAGE_SHARE, Threshold
+from service.runs.thresholds import COVERAGE_SHARE, LATENCIES, Threshold
 from service.runs.traits import server_traits
 
 # SGLang wants prompt and answer together to leave this much of the context free, and cuts answers that do not.
@@ -68,6 +68,7 @@ def prepare(spec: RunSpec, home: Home) -> tuple[Prepared | None, list[Fault]]:
         faults += _context(spec, scenario, options, pool, facts)
     if scenario is not None and options is not None:
         faults += _coverage(spec, scenario, options, pool)
+        faults += _latencies(spec, scenario, options)
     if faults or not (engine and checked and model and facts and scenario and options is not None):
         return None, faults
     return Prepared(engine, checked, model, facts, scenario, options, pool), []
@@ -155,6 +156,22 @@ def _coverage(spec: RunSpec, scenario: type[Scenario[Any]], options: NoOptions, 
     if spec.load.until_coverage is not None:
         return [Fault(field="load.until_coverage", value=spec.load.until_coverage, message=message)]
     return [Fault(field="thresholds", value=text, message=message) for text in asked]
+
+
+def _latencies(spec: RunSpec, scenario: type[Scenario[Any]], options: NoOptions) -> list[Fault]:
+    """What is asked of latencies where none are measured."""
+    if scenario.streams(options):
+        return []
+    message = (
+        f"{scenario.name} has no answers streamed here, so no latencies are measured; allowed: no threshold on them, "
+        "or a scenario that streams, such as steady or replay"
+    )
+    thresholds = map(Threshold.parse, spec.thresholds)
+    return [
+        Fault(field="thresholds", value=str(each), message=message)
+        for each in thresholds
+        if each.measure.startswith(LATENCIES)
+    ]
 
 
 def _context(

@@ -109,6 +109,7 @@ class _Attempt:
             sglang_version=checked.version or "unknown",
             allocator=self._spec.engine.allocator,
             arguments=self._plan.argv,
+            environment=self._prepared.needs.environment,
             clamp=checked.clamp,
             device=checked.npu.name,
             address=f"127.0.0.1:{self._plan.port}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ DEFAULT_THRESHOLDS = (
 )
 
 COVERAGE_SHARE = "coverage.share"
+LATENCIES = "latencies."
 
 _PROOF_MEASURES = frozenset({"tight_steps", "critical_steps", "tight_share", "critical_share"})
 """Measures that show that the pool was exactly exhausted."""
@@ -85,7 +86,7 @@ class Threshold:
 
     @classmethod
     def parse(cls, text: str) -> Threshold:
-        """Read an expression; a bound may be a percentage, as in `critical_share >= 80%`.
+        """Read an expression; the bound of a share may be a percentage, as in `critical_share >= 80%`.
 
         Raises:
             InvalidThreshold: what is wrong and what is allowed.
@@ -107,6 +108,8 @@ class Threshold:
                 f"unknown measure {measure!r} in {text!r}; allowed: {', '.join(sorted({*MEASURES, COVERAGE_SHARE}))}, "
                 f"requests.{{{_OUTCOMES.replace('|', ',')}}}, latencies.{{ttft,e2e}}_ms.{{p50,p90,p99,max}}"
             )
+        if percent and not _is_share(measure):
+            raise InvalidThreshold(f"{measure} is no share, so {text.strip()!r} has no percentage; write a number")
         bound = float(number) / (100 if percent else 1)
         if not math.isfinite(bound):
             raise InvalidThreshold(f"the bound of {text!r} is no finite number")
@@ -131,15 +134,6 @@ class Threshold:
         """Whether it is about something that went wrong, and some amount of that breaks it, none does not."""
         return self.measure in _BADNESS and self.holds(0) and not self.holds(math.inf)
 
-    @property
-    def can_hold(self) -> bool:
-        """Whether some value that the measure can have meets it: none is below 0, and no share is above 1."""
-        most = 1.0 if self.measure.endswith(("_share", ".share")) else math.inf
-        if self.comparison == "==":
-            return 0 <= self.bound <= most
-        # It holds from the bound up, or down, or on both sides of it.
-        return self.holds(0) or self.holds(most)
-
     def holds(self, value: float) -> bool:
         return _COMPARISONS[self.comparison](value, self.bound)
 
@@ -156,6 +150,37 @@ class Threshold:
         """Whether it was measured, and holds."""
         value = self.value_in(measures)
         return value is not None and self.holds(value)
+
+
+def _is_share(measure: str) -> bool:
+    return measure.endswith(("_share", ".share"))
+
+
+def _is_count(measure: str) -> bool:
+    return not _is_share(measure) and not measure.startswith(LATENCIES) and not measure.endswith("_seconds")
+
+
+def _can_hold(measure: str, thresholds: Sequence[Threshold]) -> bool:
+    """Whether some value that a measure can have meets all of these thresholds on it.
+
+    None is below 0, no share is above 1, and a count is whole. What meets them all lies at a bound or beside one.
+    """
+    candidates = {0.0, 1.0 if _is_share(measure) else math.inf}
+    for bound in (each.bound for each in thresholds):
+        if _is_count(measure):
+            candidates |= {math.floor(bound) + step for step in (-1.0, 0.0, 1.0, 2.0)}
+        else:
+            candidates |= {math.nextafter(bound, -math.inf), bound, math.nextafter(bound, math.inf)}
+    return any(
+        0 <= value <= (1 if _is_share(measure) else math.inf) and all(each.holds(value) for each in thresholds)
+        for value in candidates
+    )
+
+
+def _what_can_be(measure: str) -> str:
+    if _is_share(measure):
+        return "a share is from 0 to 1, or from 0% to 100%"
+    return "it is a whole number, 0 or more" if _is_count(measure) else "it is 0 or more"
 
 
 def _parse_all(texts: Iterable[str]) -> list[Threshold]:
@@ -193,10 +218,12 @@ def effective_thresholds(texts: Iterable[str], until_coverage: float | None = No
                 f"'{threshold}' would let any number of {threshold.measure} pass; "
                 f"allowed: {threshold.measure} == 0, {threshold.measure} <= N, {threshold.measure} < N"
             )
-        if not threshold.can_hold:
-            share = threshold.measure.endswith("share")
-            allowed = "a share is from 0 to 1, or from 0% to 100%" if share else "it is 0 or more"
-            raise InvalidThreshold(f"'{threshold}' can never hold: {allowed}")
+        if not _can_hold(threshold.measure, [threshold]):
+            raise InvalidThreshold(f"'{threshold}' can never hold: {_what_can_be(threshold.measure)}")
+        on_it = [each for each in given if each.measure == threshold.measure]
+        if not _can_hold(threshold.measure, on_it):
+            together = " and ".join(f"'{each}'" for each in on_it)
+            raise InvalidThreshold(f"{together} can never hold together; give bounds between which there is something")
         if until_coverage is not None and threshold.measure == COVERAGE_SHARE and _forbids(threshold, until_coverage):
             raise InvalidThreshold(
                 f"'{threshold}' breaks when the load ends as load.until_coverage asks, at {until_coverage:g}; "
@@ -217,5 +244,5 @@ def effective_thresholds(texts: Iterable[str], until_coverage: float | None = No
 
 
 def _forbids(threshold: Threshold, share: float) -> bool:
-    """Whether it is an upper bound that is broken when so much is covered."""
-    return threshold.holds(0) and not threshold.holds(share) and not threshold.holds(1)
+    """Whether it is broken when so much is covered, and whatever more is."""
+    return not threshold.holds(share) and not threshold.holds(1)

@@ -145,9 +145,7 @@ class Waiver(BaseModel):
         description=f"Which of them: comparisons joined by `and`, as in `{_EXAMPLE}`; fields: {', '.join(_FIELDS)}."
     )
     reason: str = Field(min_length=1, max_length=500, description="Why it is borne.")
-    link: str = Field(
-        max_length=500, pattern=r"^https?://\S+$", description="Where it is known, such as an issue's address."
-    )
+    link: str = Field(max_length=500, description="Where it is known: an http or https address, such as an issue's.")
 
     @field_validator("when")
     @classmethod
@@ -156,6 +154,13 @@ class Waiver(BaseModel):
         if condition.contradictory:
             raise InvalidCondition(f"'{condition}' can never hold, since its comparisons contradict each other")
         return str(condition)
+
+    @field_validator("link")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        if not re.fullmatch(r"https?://\S+", value):
+            raise ValueError("no address; write one that begins with http:// or https://")
+        return value
 
     @field_validator("reason")
     @classmethod

@@ -186,6 +186,31 @@ def test_a_long_request_in_one_call_with_others_is_not_starved_while_it_decodes(
     assert server.found == []
 
 
+def test_what_came_during_a_pause_of_the_machine_is_read_before_anybody_is_accused() -> None:
+    server = Server()
+    first, later = server.send(Shape(9, 9)), server.send(Shape(5, 5))
+    stream, later_stream = server.send(Shape(9, 9), streamed=True), server.send(Shape(5, 5), streamed=True)
+    later_stream.tokens.seen(1, server.now)
+    server.end(later)
+    server.passes(1, decoding)
+    server.now += 3 * STARVE
+    server.passes(TICK, decoding)
+    server.end(first)
+    server.end(stream)
+    server.passes(2 * STARVE, decoding)
+    assert server.found == []
+
+
+def test_a_pause_of_the_machine_saves_nobody_who_starves_after_it() -> None:
+    server = Server()
+    server.send(Shape(9, 9))
+    server.end(server.send(Shape(5, 5)))
+    server.now += 3 * STARVE
+    server.passes(STARVE + 2, decoding)
+    (found,) = server.found
+    assert found.cause == OVERTAKEN
+
+
 def test_a_retraction_sends_a_request_behind_those_that_waited() -> None:
     server = Server()
     retracted = server.send(Shape(50, 8))

@@ -1,4 +1,4 @@
-"""Claims about the HTTP client: connections are used again while that is safe, and no answer is taken for another's."""
+"""Claims about the HTTP client: each call has a connection of its own, and an answer is read as HTTP says."""
 
 from __future__ import annotations
 
@@ -124,6 +124,36 @@ async def test_another_status_is_not_handed_to_the_reader() -> None:
     async with serving(refuse) as (_, client):
         answer = await client.post("/", b"", lambda _: True)
         assert (answer.status, answer.body) == (503, b"full")
+
+
+async def test_interim_answers_are_passed_over() -> None:
+    async def with_hints(body: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n")
+        await echo(body, writer)
+
+    async with serving(with_hints) as (_, client):
+        answer = await client.post("/", b"whole")
+        assert (answer.status, answer.body) == (200, b"whole")
+
+
+async def test_a_body_without_a_length_ends_with_the_connection() -> None:
+    async def until_closed(_: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\nwho")
+        await anyio.sleep(0.02)
+        writer.write(b"le")
+        writer.close()
+
+    async with serving(until_closed) as (_, client):
+        assert (await client.post("/", b"")).body == b"whole"
+
+
+async def test_an_answer_that_leaves_http_is_lost() -> None:
+    async def upgrade(_: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+
+    async with serving(upgrade) as (_, client):
+        with pytest.raises(ConnectionLost):
+            await client.post("/", b"")
 
 
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.stream import StreamReader, TokenTimes, new_tokens_of
+from loadgen.stream import StreamReader, TokenTimes, new_tokens_of, read_json
 
 from .fake_sglang import completion
 
@@ -87,3 +87,11 @@ def test_tokens_that_came_together_share_the_time_since_those_before() -> None:
     for count, at in ((1, 11.0), (2, 11.5), (2, 12.0), (4, 12.5)):
         tokens.seen(count, at)
     assert (tokens.first_seconds, tokens.gaps, tokens.count) == (1.0, [0.5, 0.5, 0.5], 4)
+
+
+def test_what_is_nested_too_deeply_to_be_read_is_no_json() -> None:
+    deep = b"[" * 100_000
+    with pytest.raises(ValueError, match="too deeply"):
+        read_json(deep)
+    with pytest.raises(ValueError, match="too deeply"):
+        StreamReader(0.0).take(b"data: " + deep + b"\n\n")

@@ -43,6 +43,13 @@ def test_an_inconclusive_run_of_another_scenario_is_told_of_tight() -> None:
     assert "tight does" in hint
 
 
+def test_what_has_nothing_to_do_with_the_edge_gives_no_advice_on_it() -> None:
+    spec = RunSpec.model_validate(
+        {"load": {"scenario": "mixed"}, "thresholds": ["ready_to_first_critical_seconds < 5"]}
+    )
+    assert list(hints(ended(Verdict.INCONCLUSIVE, AT_THE_EDGE).model_copy(update={"spec": spec}))) == []
+
+
 @pytest.mark.parametrize(("scenario", "other"), [("churn", True), ("mixed", False)])
 def test_when_only_the_coverage_is_short_the_advice_is_time_or_a_scenario_that_aims(scenario: str, other: bool) -> None:
     spec = RunSpec.model_validate({"load": {"scenario": scenario, "until_coverage": 0.9}})

@@ -234,6 +234,16 @@ async def test_shutdown_interrupts_what_runs_and_what_waits(tmp_path: Path) -> N
     assert executor.executed == [running.id]
 
 
+async def test_who_asked_first_decides_how_a_stop_is_called(tmp_path: Path) -> None:
+    executor = FakeExecutor(hold_at=RunStatus.RUNNING)
+    async with managing(tmp_path, executor) as (manager, watcher):
+        run = await manager.submit(SPEC)
+        await executor.holding.wait()
+        await manager.cancel(run.id)
+        await manager.shutdown()
+    assert (await watcher.store.get(run.id)).status is RunStatus.CANCELLED
+
+
 async def test_leaving_the_manager_interrupts_what_runs(tmp_path: Path) -> None:
     executor = FakeExecutor(hold_at=RunStatus.LAUNCHING)
     async with managing(tmp_path, executor) as (manager, watcher):

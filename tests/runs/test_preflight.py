@@ -189,6 +189,15 @@ def test_a_request_has_to_starve_before_the_engine_hangs(home: Home) -> None:
     assert prepare(parse_spec({"load": {"starve_seconds": 12}}), home)[1] == []
 
 
+def test_latencies_are_not_asked_for_where_none_are_measured(home: Home) -> None:
+    asked = {"thresholds": ["latencies.ttft_ms.p99 <= 2000"]}
+    fault = faults(home, load={"scenario": "mixed"}, **asked)["thresholds"]
+    assert fault.value == "latencies.ttft_ms.p99 <= 2000" and "mixed has no answers streamed" in fault.message
+    assert prepare(parse_spec({"load": {"scenario": "steady"}, **asked}), home)[1] == []
+    waves = {"scenario": "waves", "options": {"waves": [{"streamed": True, "requests": "9+9"}]}}
+    assert prepare(parse_spec({"load": waves, **asked}), home)[1] == []
+
+
 NOWHERE = {"pool_pages": 32, "args": ["--max-running-requests", "1"]}
 
 

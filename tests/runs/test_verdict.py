@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from loadgen.coverage import Coverage
@@ -22,6 +22,7 @@ from service.runs.verdict import judge
 from tests.fake_executor import AT_THE_EDGE
 
 DEFAULTS = effective_thresholds(DEFAULT_THRESHOLDS)
+COMPARISONS = ["==", "!=", ">=", "<=", ">", "<"]
 
 
 def changed(**values: object) -> Measures:
@@ -87,7 +88,7 @@ def test_requests_of_an_outcome_that_never_happened_are_none() -> None:
 
 @given(
     st.sampled_from(sorted(MEASURES)),
-    st.sampled_from(["==", "!=", ">=", "<=", ">", "<"]),
+    st.sampled_from(COMPARISONS),
     st.integers(-5, 10**20) | st.floats(allow_nan=False, allow_infinity=False),
 )
 def test_a_threshold_reads_back_as_it_was_written(measure: str, comparison: str, bound: float) -> None:
@@ -138,11 +139,44 @@ def test_a_bound_on_what_went_wrong_can_be_loosened_but_not_lost(measure: str) -
 
 @pytest.mark.parametrize(
     "text",
-    ["coverage.share >= 200%", "coverage.share > 100%", "crossing_share == 1.5", "tight_steps < 0", "evicted == -1"],
+    ["coverage.share >= 200%", "coverage.share > 100%", "crossing_share == 1.5", "tight_steps < 0", "evicted == 0.5"],
 )
 def test_what_can_never_hold_is_refused(text: str) -> None:
     with pytest.raises(InvalidThreshold, match="can never hold: "):
         effective_thresholds([text])
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["tight_steps >= 100", "tight_steps < 50"],
+        ["tight_steps > 4", "tight_steps < 5"],
+        ["tight_share >= 50%", "tight_share < 50%"],
+        ["evicted == 3", "evicted != 3"],
+    ],
+)
+def test_what_can_never_hold_together_is_refused(texts: list[str]) -> None:
+    with pytest.raises(InvalidThreshold, match="can never hold together"):
+        effective_thresholds(texts)
+
+
+@given(
+    st.sampled_from(["tight_steps", "tight_share"]),
+    st.lists(st.tuples(st.sampled_from(COMPARISONS), st.integers(-1, 9).map(lambda n: n / 8)), min_size=1, max_size=3),
+    st.integers(0, 32),
+)
+def test_what_a_number_meets_is_never_refused(measure: str, bounds: list[tuple[str, float]], number: int) -> None:
+    value = number if measure == "tight_steps" else number / 32
+    thresholds = [Threshold(measure, comparison, bound) for comparison, bound in bounds]
+    assume(all(threshold.holds(value) for threshold in thresholds))
+    given_back = effective_thresholds([*map(str, thresholds), "critical_steps >= 1"])
+    assert set(thresholds) <= set(given_back)
+
+
+@pytest.mark.parametrize("text", ["critical_steps >= 80%", "latencies.ttft_ms.p99 <= 5%"])
+def test_a_percentage_of_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(InvalidThreshold, match="is no share"):
+        Threshold.parse(text)
 
 
 @pytest.mark.parametrize("text", ["coverage.share >= 100%", "critical_share <= 0%", "evicted == 0", "extends != 0"])
@@ -150,7 +184,7 @@ def test_what_holds_at_the_very_end_of_its_range_is_not_refused(text: str) -> No
     assert Threshold.parse(text) in effective_thresholds([text])
 
 
-@pytest.mark.parametrize("text", ["coverage.share < 10%", "coverage.share <= 0.49", "coverage.share == 0"])
+@pytest.mark.parametrize("text", ["coverage.share < 10%", "coverage.share <= 0.49", "coverage.share == 0.4"])
 def test_an_upper_bound_below_the_coverage_that_ends_the_load_is_refused(text: str) -> None:
     with pytest.raises(InvalidThreshold, match=r"allowed: a lower bound, as in coverage\.share >= 0\.5"):
         effective_thresholds([text], until_coverage=0.5)

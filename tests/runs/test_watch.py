@@ -37,13 +37,14 @@ class EngineStandIn:
 
 
 @contextlib.asynccontextmanager
-async def port(*, answering: bool = True) -> AsyncIterator[int]:
+async def port(*, answering: bool = True, after_seconds: float = 0.0) -> AsyncIterator[int]:
     """A port on which every request is answered, or none."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 await reader.readuntil(b"\r\n\r\n")
+                await anyio.sleep(after_seconds)
                 if answering:
                     writer.write(ANSWER)
                     await writer.drain()
@@ -148,6 +149,36 @@ async def test_a_port_that_never_answers_is_silence_after_the_limit(recording: R
         alarm = await alarm_of(EngineStandIn(number), recording, none_open)
     assert alarm is not None and alarm.sign is Sign.SILENCE
     assert HANG_SECONDS * 1e9 <= alarm.noticed_ns - alarm.since_ns < LATE_NS
+
+
+def pausing(work: Callable[[], object], at_look: int) -> Callable[[], int]:
+    """What tells of an open request at each look, and stops this process at one of them for longer than is borne."""
+    looks = 0
+
+    def open_requests() -> int:
+        nonlocal looks
+        looks += 1
+        if looks == at_look:
+            time.sleep(1.5 * HANG_SECONDS)
+        elif looks > at_look:
+            work()
+        return 1
+
+    return open_requests
+
+
+async def test_a_pause_of_the_machine_is_no_hang(recording: Recording, writer: FlightRecorder) -> None:
+    """Whoever watches stood still with the engine, and looks before the engine has gone on."""
+    async with port() as number:
+        watched = pausing(lambda: writer.enter(1, 0, 9, 0), at_look=2)
+        assert await alarm_of(EngineStandIn(number), recording, watched, seconds=3 * HANG_SECONDS) is None
+
+
+async def test_a_pause_of_the_machine_is_no_silence(recording: Recording, writer: FlightRecorder) -> None:
+    """A call is on its way when it begins, and its time is over when it ends."""
+    async with port(answering=True, after_seconds=0.2) as number:
+        watched = pausing(lambda: writer.enter(1, 0, 9, 0), at_look=5)
+        assert await alarm_of(EngineStandIn(number), recording, watched, seconds=4 * HANG_SECONDS) is None
 
 
 async def test_without_a_recording_processes_and_port_are_watched() -> None:
