@@ -45,7 +45,10 @@ _HISTOGRAMS = {
     "crossing_needed_pages": (PAGES, "Pages that each crossing step needed."),
     "ttft_seconds": (SECONDS, "From sending a request to its first token, of requests that ended well."),
     "itl_seconds": (SECONDS, "From one token to the next, of requests that ended well."),
-    "e2e_seconds": (SECONDS, "From sending a request to its end, of requests that ended well."),
+    "e2e_seconds": (
+        SECONDS,
+        "From sending a request to its end, of requests that ended well; not streamed: as the server tells it.",
+    ),
 }
 _Labelled = Counter[tuple[str, ...]]
 _ENGINE_LABELS = ("engine", "sglang_version", "allocator")

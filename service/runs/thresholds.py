@@ -36,6 +36,8 @@ _EDGE_MEASURES = _PROOF_MEASURES | {
 }
 """Measures of how often the edge was reached: to miss a threshold on one of them shows nothing about the engine."""
 
+_SECONDS = frozenset({"seconds_under_load", "ready_to_first_critical_seconds"})
+
 _OTHER_MEASURES = frozenset(
     {
         "crashes",
@@ -46,11 +48,9 @@ _OTHER_MEASURES = frozenset(
         "extends",
         "evicted",
         "shortfalls",
-        "seconds_under_load",
-        "ready_to_first_critical_seconds",
     }
 )
-MEASURES = (_EDGE_MEASURES | _OTHER_MEASURES) - {COVERAGE_SHARE}
+MEASURES = (_EDGE_MEASURES | _OTHER_MEASURES | _SECONDS) - {COVERAGE_SHARE}
 _OUTCOMES = "|".join(outcome.value for outcome in Outcome)
 _DOTTED = re.compile(
     rf"{re.escape(COVERAGE_SHARE)}|requests\.({_OUTCOMES})|latencies\.(ttft|e2e)_ms\.(p50|p90|p99|max)"
@@ -157,7 +157,7 @@ def _is_share(measure: str) -> bool:
 
 
 def _is_count(measure: str) -> bool:
-    return not _is_share(measure) and not measure.startswith(LATENCIES) and not measure.endswith("_seconds")
+    return not (_is_share(measure) or measure in _SECONDS or measure.startswith(LATENCIES))
 
 
 def _can_hold(measure: str, thresholds: Sequence[Threshold]) -> bool:

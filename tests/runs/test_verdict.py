@@ -161,7 +161,7 @@ def test_what_can_never_hold_together_is_refused(texts: list[str]) -> None:
 
 
 @given(
-    st.sampled_from(["tight_steps", "tight_share"]),
+    st.sampled_from(["tight_steps", "tight_share", "seconds_under_load", "latencies.ttft_ms.p99"]),
     st.lists(st.tuples(st.sampled_from(COMPARISONS), st.integers(-1, 9).map(lambda n: n / 8)), min_size=1, max_size=3),
     st.integers(0, 32),
 )
@@ -173,13 +173,16 @@ def test_what_a_number_meets_is_never_refused(measure: str, bounds: list[tuple[s
     assert set(thresholds) <= set(given_back)
 
 
-@pytest.mark.parametrize("text", ["critical_steps >= 80%", "latencies.ttft_ms.p99 <= 5%"])
+@pytest.mark.parametrize("text", ["critical_steps >= 80%", "latencies.ttft_ms.p99 <= 5%", "seconds_under_load > 5%"])
 def test_a_percentage_of_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(InvalidThreshold, match="is no share"):
         Threshold.parse(text)
 
 
-@pytest.mark.parametrize("text", ["coverage.share >= 100%", "critical_share <= 0%", "evicted == 0", "extends != 0"])
+@pytest.mark.parametrize(
+    "text",
+    ["coverage.share >= 100%", "critical_share <= 0%", "evicted == 0", "extends != 0", "seconds_under_load > 59.5"],
+)
 def test_what_holds_at_the_very_end_of_its_range_is_not_refused(text: str) -> None:
     assert Threshold.parse(text) in effective_thresholds([text])
 
