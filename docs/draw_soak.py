@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import anyio
 from rich.console import Console
 
+from service import event_loop
 from service.console import panel
 from service.controller import build_controller
 from service.report.table import print_result
@@ -43,4 +43,4 @@ def draw(ended: Run, half_way: Run, progress: Progress) -> None:
 
 
 if __name__ == "__main__":
-    draw(*anyio.run(soak, sys.argv[1] if len(sys.argv) > 1 else None))
+    draw(*event_loop.run(soak, sys.argv[1] if len(sys.argv) > 1 else None))
