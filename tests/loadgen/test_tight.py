@@ -88,11 +88,11 @@ def test_each_need_in_turn_takes_all_pages_that_are_free(
     load.run(steps_to_settle(pool))
     steps = load.run(64 * len(needs) + 64)
     # A pause at the end of each 64 steps, and a change of need after it, cost some: most on small pages and pools.
-    assert critical(steps) >= 0.7
-    assert len(load.scenario.restarts) <= 1
+    assert critical(steps) >= 0.75
     if not load.scenario.restarts:
         assert {step.need for step in steps if step.critical} >= set(needs)
-        assert load.scheduler.retracted == 0
+    assert len(load.scenario.restarts) <= 1
+    assert load.scheduler.retracted == 0
 
 
 @pytest.mark.parametrize("pages", [32, 256])

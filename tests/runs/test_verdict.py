@@ -139,7 +139,14 @@ def test_a_bound_on_what_went_wrong_can_be_loosened_but_not_lost(measure: str) -
 
 @pytest.mark.parametrize(
     "text",
-    ["coverage.share >= 200%", "coverage.share > 100%", "crossing_share == 1.5", "tight_steps < 0", "evicted == 0.5"],
+    [
+        "coverage.share >= 200%",
+        "coverage.share > 100%",
+        "crossing_share == 1.5",
+        "tight_steps < 0",
+        "evicted == -1",
+        "evicted == 0.5",
+    ],
 )
 def test_what_can_never_hold_is_refused(text: str) -> None:
     with pytest.raises(InvalidThreshold, match="can never hold: "):
@@ -187,7 +194,9 @@ def test_what_holds_at_the_very_end_of_its_range_is_not_refused(text: str) -> No
     assert Threshold.parse(text) in effective_thresholds([text])
 
 
-@pytest.mark.parametrize("text", ["coverage.share < 10%", "coverage.share <= 0.49", "coverage.share == 0.4"])
+@pytest.mark.parametrize(
+    "text", ["coverage.share < 10%", "coverage.share <= 0.49", "coverage.share == 0", "coverage.share == 0.4"]
+)
 def test_an_upper_bound_below_the_coverage_that_ends_the_load_is_refused(text: str) -> None:
     with pytest.raises(InvalidThreshold, match=r"allowed: a lower bound, as in coverage\.share >= 0\.5"):
         effective_thresholds([text], until_coverage=0.5)
