@@ -37,9 +37,11 @@ def coverage(
     except ValueError as error:
         refuse("min-share", min_share, str(error))
     files = [_report_of(path) for path in runs]
-    for place, (path, file) in enumerate(zip(runs, files, strict=True)):
-        if file.resolve() in {earlier.resolve() for earlier in files[:place]}:
+    given: set[Path] = set()
+    for path, file in zip(runs, files, strict=True):
+        if file.resolve() in given:
             refuse("run", str(path), "this run was given before; its steps would count twice")
+        given.add(file.resolve())
     if svg is not None and svg.exists() and any(svg.samefile(file) for file in files if file.exists()):
         refuse("svg", str(svg), "this is the report that is shown; give another file")
     parts = [_of_run(path) for path in runs]

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from ..pages import Pool, crossing_once
 from ..planned import PlannedRequest
-from .base import EngineNeeds, Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
+from .base import EngineNeeds, NoOptions, Observation, Scenario, ServerTraits, Wave
 from .tight import Tight, TightOptions
 
 _ROWS_FOR_A_LARGE_ONE = 16
@@ -44,18 +44,12 @@ class AbortOptions(NoOptions):
 class Abort(Scenario[AbortOptions]):
     name = "abort"
     summary = "Clients that hang up, waiting, in prefill and in decode, while the pool is at its edge"
+    bounds = Tight.bounds
     Options = AbortOptions
 
     def __init__(self, server: ServerTraits, options: AbortOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self._random = random.Random(seed)
-
-    @classmethod
-    def faults(cls, pool: Pool, options: AbortOptions) -> list[Misfit]:
-        return [
-            Misfit(misfit.field, misfit.value, misfit.message.replace(Tight.name, cls.name))
-            for misfit in Tight.faults(pool, TightOptions())
-        ]
 
     @classmethod
     def engine_needs(cls, pool: Pool, options: AbortOptions) -> EngineNeeds:

@@ -108,7 +108,7 @@ class Misfit:
     message: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PoolBounds:
     """The pools that a scenario can work on, and what keeps it from working on others.
 
@@ -120,10 +120,10 @@ class PoolBounds:
         most_pages: None where there can be any number.
     """
 
-    page_size: int
-    page_too_small: str
-    pages: int
-    pages_at_fault: str
+    page_size: int = 1
+    page_too_small: str = ""
+    pages: int = 1
+    pages_at_fault: str = ""
     most_pages: int | None = None
 
     def misfits(self, scenario: str, pool: Pool) -> list[Misfit]:
@@ -169,12 +169,14 @@ class Scenario(abc.ABC, Generic[OptionsT]):
     """A way of making load.
 
     Attributes:
+        bounds: the pools that it can work on, as far as page size and pages alone tell.
         aims: whether it looks for cells of the edge that were not yet hit (`loadgen.coverage`), and so comes to most.
         restarts: when and why the scenario gave up what it had built up, and began anew.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    bounds: ClassVar[PoolBounds] = PoolBounds()
     aims: ClassVar[bool] = False
     Options: ClassVar[type[Any]] = NoOptions
 
@@ -187,7 +189,7 @@ class Scenario(abc.ABC, Generic[OptionsT]):
     @classmethod
     def faults(cls, pool: Pool, options: OptionsT) -> list[Misfit]:
         """Why the scenario cannot work on this pool; empty when it can."""
-        return []
+        return cls.bounds.misfits(cls.name, pool)
 
     @classmethod
     def launch_faults(cls, pool: Pool, options: OptionsT) -> list[Misfit]:

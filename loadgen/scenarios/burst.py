@@ -24,7 +24,7 @@ from pydantic import Field
 from ..pages import Pool, Shape, pages_for
 from ..planned import PlannedRequest, Segment
 from .admission import longest_answer, longest_answered_prompt
-from .base import EngineNeeds, Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
+from .base import EngineNeeds, Misfit, NoOptions, Observation, PoolBounds, Scenario, ServerTraits, Wave
 
 MIN_POOL_PAGES = 4
 _PREFILL_TOKENS = 8192
@@ -49,6 +49,7 @@ class BurstOptions(NoOptions):
 class Burst(Scenario[BurstOptions]):
     name = "burst"
     summary = "A hundred requests at once from an idle server, again and again: SGLang's own conservativeness test"
+    bounds = PoolBounds(pages=MIN_POOL_PAGES, pages_at_fault="too few for a prompt and an answer")
     Options = BurstOptions
 
     def __init__(self, server: ServerTraits, options: BurstOptions, seed: int) -> None:
@@ -57,9 +58,8 @@ class Burst(Scenario[BurstOptions]):
 
     @classmethod
     def faults(cls, pool: Pool, options: BurstOptions) -> list[Misfit]:
-        if pool.pages < MIN_POOL_PAGES:
-            message = f"too few for a prompt and an answer; {cls.name} needs at least {MIN_POOL_PAGES}"
-            return [Misfit("engine.pool_pages", pool.pages, message)]
+        if faults := super().faults(pool, options):
+            return faults
         shared, own, answer = _lengths(pool, options)
         if shared + own <= longest_answered_prompt(pool) and answer <= longest_answer(shared + own, pool):
             return []

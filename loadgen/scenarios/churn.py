@@ -68,11 +68,11 @@ class Churn(Scenario[ChurnOptions]):
     @classmethod
     def faults(cls, pool: Pool, options: ChurnOptions) -> list[Misfit]:
         return PoolBounds(
-            MIN_PAGE_SIZE,
-            "too small for rows that cross soon",
+            page_size=MIN_PAGE_SIZE,
+            page_too_small="too small for rows that cross soon",
             # The longest: a page of prompt, its boundaries, and the page that SGLang keeps back.
-            max(MIN_POOL_PAGES, options.boundaries + 3),
-            f"too few for requests that cross {options.boundaries} boundaries",
+            pages=max(MIN_POOL_PAGES, options.boundaries + 3),
+            pages_at_fault=f"too few for requests that cross {options.boundaries} boundaries",
         ).misfits(cls.name, pool)
 
     @classmethod

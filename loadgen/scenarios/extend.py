@@ -43,16 +43,10 @@ from pydantic import Field
 from ..pages import Pool, Shape, crossing_once, pages_for
 from ..planned import PlannedRequest
 from .admission import longest_accepted_prompt, longest_admitted_prompt, longest_answered_prompt, over_committing
-from .base import EngineNeeds, Misfit, NoOptions, Observation, PoolBounds, Scenario, ServerTraits, Wave
+from .base import EngineNeeds, NoOptions, Observation, PoolBounds, Scenario, ServerTraits, Wave
 
 MIN_PAGE_SIZE = 16
 MIN_POOL_PAGES = 8
-_BOUNDS = PoolBounds(
-    MIN_PAGE_SIZE,
-    "too small for requests to cross one after another",
-    MIN_POOL_PAGES,
-    "too few for requests side by side",
-)
 _MOST_HOLDERS = 8
 _LEAD_STEPS = 32
 _FEW_PAGES = 4
@@ -88,6 +82,12 @@ class ExtendOptions(NoOptions):
 class Extend(Scenario[ExtendOptions]):
     name = "extend"
     summary = "Prefill meets the exact end of the pool, in one piece and in chunks, with prompts of every length"
+    bounds = PoolBounds(
+        page_size=MIN_PAGE_SIZE,
+        page_too_small="too small for requests to cross one after another",
+        pages=MIN_POOL_PAGES,
+        pages_at_fault="too few for requests side by side",
+    )
     Options = ExtendOptions
 
     def __init__(self, server: ServerTraits, options: ExtendOptions, seed: int) -> None:
@@ -95,10 +95,6 @@ class Extend(Scenario[ExtendOptions]):
         self._rounds = rounds(server.pool, options, seed)
         self._then: Requests = ()
         self._holders = 0
-
-    @classmethod
-    def faults(cls, pool: Pool, options: ExtendOptions) -> list[Misfit]:
-        return _BOUNDS.misfits(cls.name, pool)
 
     @classmethod
     def engine_needs(cls, pool: Pool, options: ExtendOptions) -> EngineNeeds:

@@ -28,7 +28,6 @@ from ..volleys.planner import KINDS, Planner, Volley
 from .admission import over_committing
 from .base import (
     EngineNeeds,
-    Misfit,
     NoOptions,
     Observation,
     ObservedStep,
@@ -38,13 +37,6 @@ from .base import (
     Wave,
 )
 
-_BOUNDS = PoolBounds(
-    page_size=16,
-    page_too_small="too small to aim at single steps",
-    pages=8,
-    pages_at_fault="the pool is filled and emptied again for each step that is aimed at",
-    most_pages=1024,
-)
 _PREFILL_TOKENS = 8192
 _CANDIDATE_PAGES = 192
 _MOST_FAILED = 3
@@ -81,6 +73,13 @@ class Mixed(Scenario[MixedOptions]):
     name = "mixed"
     summary = "Aims at each kind of tight step in turn, those not yet hit first, then goes on with a weighted mix"
     aims = True
+    bounds = PoolBounds(
+        page_size=16,
+        page_too_small="too small to aim at single steps",
+        pages=8,
+        pages_at_fault="the pool is filled and emptied again for each step that is aimed at",
+        most_pages=1024,
+    )
     Options = MixedOptions
 
     def __init__(self, server: ServerTraits, options: MixedOptions, seed: int) -> None:
@@ -100,10 +99,6 @@ class Mixed(Scenario[MixedOptions]):
         self._steps_by_kind: Counter[str] = Counter()
         self._turn = 0
         self._idle_looks = 0
-
-    @classmethod
-    def faults(cls, pool: Pool, options: MixedOptions) -> list[Misfit]:
-        return _BOUNDS.misfits(cls.name, pool)
 
     @classmethod
     def engine_needs(cls, pool: Pool, options: MixedOptions) -> EngineNeeds:

@@ -22,7 +22,6 @@ from ..volleys.cached_planner import CachedPlanner, CachedVolley, Planned, with_
 from .admission import longest_admitted_prompt, over_committing
 from .base import (
     EngineNeeds,
-    Misfit,
     NoOptions,
     Observation,
     ObservedStep,
@@ -33,13 +32,6 @@ from .base import (
     Wave,
 )
 
-_BOUNDS = PoolBounds(
-    page_size=16,
-    page_too_small="too small to aim at single steps",
-    pages=8,
-    pages_at_fault="the pool is filled anew for each step that is aimed at",
-    most_pages=1024,
-)
 _MOST_PREFILL_PAGES = 64
 _CANDIDATE_PAGES = 192
 _UNFORESEEN = 4
@@ -50,6 +42,13 @@ class Prefix(Scenario[NoOptions]):
     name = "prefix"
     summary = "The prefix cache fills the pool, and is evicted to the last page by the steps that need it"
     aims = True
+    bounds = PoolBounds(
+        page_size=16,
+        page_too_small="too small to aim at single steps",
+        pages=8,
+        pages_at_fault="the pool is filled anew for each step that is aimed at",
+        most_pages=1024,
+    )
     Options = NoOptions
 
     def __init__(self, server: ServerTraits, options: NoOptions, seed: int) -> None:
@@ -70,10 +69,6 @@ class Prefix(Scenario[NoOptions]):
         # As it will be when what was sent has ended.
         self._server = self._model(self._release)
         self._next = self._flood()
-
-    @classmethod
-    def faults(cls, pool: Pool, options: NoOptions) -> list[Misfit]:
-        return _BOUNDS.misfits(cls.name, pool)
 
     @classmethod
     def engine_needs(cls, pool: Pool, options: NoOptions) -> EngineNeeds:

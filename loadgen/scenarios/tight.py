@@ -52,9 +52,6 @@ from .riders import Ticket
 
 MIN_PAGE_SIZE = 32
 MIN_POOL_PAGES = 7
-_BOUNDS = PoolBounds(
-    MIN_PAGE_SIZE, "too small to stagger requests in", MIN_POOL_PAGES, "too few for requests to take turns"
-)
 _LONGEST_PROMPT_TOKENS = 8192
 _FIRST_LEAD_STEPS = 24
 _FILL_MARGIN_STEPS = 8
@@ -108,6 +105,12 @@ class TightOptions(NoOptions):
 class Tight(Scenario[TightOptions]):
     name = "tight"
     summary = "Every decode step takes the last free pages: a carousel of staggered requests, corrected by feedback"
+    bounds = PoolBounds(
+        page_size=MIN_PAGE_SIZE,
+        page_too_small="too small to stagger requests in",
+        pages=MIN_POOL_PAGES,
+        pages_at_fault="too few for requests to take turns",
+    )
     Options = TightOptions
 
     def __init__(self, server: ServerTraits, options: TightOptions, seed: int) -> None:
@@ -122,7 +125,7 @@ class Tight(Scenario[TightOptions]):
 
     @classmethod
     def faults(cls, pool: Pool, options: TightOptions) -> list[Misfit]:
-        faults = _BOUNDS.misfits(cls.name, pool)
+        faults = super().faults(pool, options)
         if not faults and max(needs_on(pool, options)) > (most := most_needed(pool)):
             message = f"more than {pool.pages} pages of {pool.page_size} can be brought to need at once; at most {most}"
             faults.append(Misfit("load.options.needs", max(needs_on(pool, options)), message))

@@ -165,16 +165,14 @@ def _can_hold(measure: str, thresholds: Sequence[Threshold]) -> bool:
 
     None is below 0, no share is above 1, and a count is whole. What meets them all lies at a bound or beside one.
     """
-    candidates = {0.0, 1.0 if _is_share(measure) else math.inf}
+    most = 1.0 if _is_share(measure) else math.inf
+    candidates = {0.0, most}
     for bound in (each.bound for each in thresholds):
         if _is_count(measure):
             candidates |= {math.floor(bound) + step for step in (-1.0, 0.0, 1.0, 2.0)}
         else:
             candidates |= {math.nextafter(bound, -math.inf), bound, math.nextafter(bound, math.inf)}
-    return any(
-        0 <= value <= (1 if _is_share(measure) else math.inf) and all(each.holds(value) for each in thresholds)
-        for value in candidates
-    )
+    return any(0 <= value <= most and all(each.holds(value) for each in thresholds) for value in candidates)
 
 
 def _what_can_be(measure: str) -> str:

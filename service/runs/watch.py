@@ -65,8 +65,8 @@ class Watch:
         self._open_requests = open_requests
         self._hang_ns = int(hang_seconds * 1e9)
         self._hang_seconds = hang_seconds
-        self._alive_ns = self._looked_ns = time.monotonic_ns()
-        self._paused_ns = 0
+        # Both are moved on by the pauses of the machine.
+        self._alive_ns = self._answered_ns = self._looked_ns = time.monotonic_ns()
         self._work_done: object = None
 
     async def alarm(self) -> Alarm:
@@ -83,9 +83,9 @@ class Watch:
     def look(self) -> Alarm | None:
         """Whether the engine is gone, as far as its processes and its recording tell."""
         now = time.monotonic_ns()
-        if now - self._looked_ns > _PAUSE_NS:
-            self._paused_ns += now - self._looked_ns
-            self._alive_ns += now - self._looked_ns
+        if (pause := now - self._looked_ns) > _PAUSE_NS:
+            self._alive_ns += pause
+            self._answered_ns += pause
         self._looked_ns = now
         if self._recording is not None and self._recording.raised:
             return Alarm(Sign.EXCEPTION, now, self._recording.totals().last_step_ns)
@@ -105,21 +105,21 @@ class Watch:
 
     async def _watch_port(self) -> Alarm:
         """A refused connection tells at once. A slow answer tells nothing until it has been slow for long."""
-        answered_ns, paused_before_ns = time.monotonic_ns(), self._paused_ns
+        self._answered_ns = time.monotonic_ns()
         async with httpx.AsyncClient(base_url=self._process.plan.url, trust_env=False) as client:
             while True:
                 began_ns = time.monotonic_ns()
                 try:
                     await client.get("/model_info", timeout=self._hang_seconds)
-                    answered_ns, paused_before_ns = time.monotonic_ns(), self._paused_ns
+                    self._answered_ns = time.monotonic_ns()
                 except httpx.ConnectError:
                     # The process may be on its way out, in which case its death says more.
                     await anyio.sleep(_CALL_SECONDS)
                     return Alarm(Sign.SILENCE, time.monotonic_ns(), began_ns)
                 except httpx.TransportError:
-                    silent_ns = time.monotonic_ns() - answered_ns
+                    failed_ns = time.monotonic_ns()
                     # The other watcher may not have noticed yet that it was a pause.
                     await anyio.sleep(_CALL_SECONDS)
-                    if silent_ns - (self._paused_ns - paused_before_ns) > self._hang_ns:
-                        return Alarm(Sign.SILENCE, time.monotonic_ns(), answered_ns)
+                    if failed_ns - self._answered_ns > self._hang_ns:
+                        return Alarm(Sign.SILENCE, time.monotonic_ns(), self._answered_ns)
                 await anyio.sleep(_CALL_SECONDS)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.pages import Pool
 from loadgen.scenarios.base import Misfit, PoolBounds
 
-LEAST = PoolBounds(16, "too small to aim", 8, "too few to take turns")
-BETWEEN = PoolBounds(16, "too small to aim", 8, "the pool is filled anew", most_pages=1024)
+LEAST = PoolBounds(page_size=16, page_too_small="too small to aim", pages=8, pages_at_fault="too few to take turns")
+BETWEEN = dataclasses.replace(LEAST, pages_at_fault="the pool is filled anew", most_pages=1024)
 
 
 def test_it_names_the_field_what_it_is_and_what_is_allowed() -> None:
