@@ -16,12 +16,16 @@ from typing import Any
 
 import anyio
 
-from loadgen.client import GenerateClient
 from loadgen.driver import Driver
-from loadgen.outcomes import Outcome
-from loadgen.pages import Pool, Shape
-from loadgen.planned import PromptMaker
-from loadgen.scenarios import NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
+from loadgen.http.client import GenerateClient
+from loadgen.requests.outcome import Outcome
+from loadgen.requests.prompts import PromptMaker
+from loadgen.requests.wave import Wave
+from loadgen.scenarios import NoOptions, Observation, Scenario
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.request import Shape
+from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.steps import ObservedStep
 from service import event_loop
 
 _VOCABULARY = 256

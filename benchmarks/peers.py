@@ -25,29 +25,21 @@ import anyio
 import httpx
 from pydantic import TypeAdapter
 
-from benchmarks.asked import keep_faults, out_faults, refuse, seconds_asked, set_aside
+from benchmarks.arguments import keep_faults, out_faults, refuse, seconds_asked, set_aside
 from benchmarks.recorded_server import RecordedServer, recorded_server
-from benchmarks.scenarios import (
-    OPTIONS,
-    Interrupted,
-    describe_machine,
-    faults_beside_the_pool,
-    run,
-    runnable,
-    spec_of,
-)
-from loadgen.pages import Pool
-from loadgen.scenarios import SCENARIOS, EngineNeeds
-from loadgen.scenarios.tight import Tight
+from benchmarks.scenarios import OPTIONS, Interrupted, describe_machine, faults_beside_the_pool, run, runnable, spec_of
+from loadgen.scenarios import SCENARIOS
+from loadgen.scenarios.tight.scenario import Tight
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.server import EngineNeeds
 from service import event_loop
+from service.cli.soak import EXIT_INTERRUPTED
 from service.engine.installation import Engine, EngineError
 from service.engine.registry import DEFAULT_RELEASE, EngineRegistry
+from service.execution.recording import Recording
+from service.files import read_text, write_atomically
 from service.home import Home
-from service.runs.faults import Fault, InvalidSpec
-from service.runs.folder import write_atomically
-from service.runs.reading import read_text
-from service.runs.recording import Recording
-from service.soak import EXIT_INTERRUPTED
+from service.spec.faults import Fault, InvalidSpec
 
 PAGE = Path(__file__).parents[1] / "docs" / "peers.md"
 POOL = Pool(128, 32)

@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.engine.command import LaunchPlan, plan_launch
 from service.engine.installation import Engine
 from service.engine.overlay import write_overlay
-from service.engine.ports import free_port
-from service.engine.process import EngineProcess
-from service.engine.readiness import wait_ready
+from service.engine.process.command import LaunchPlan, plan_launch
+from service.engine.process.ports import free_port
+from service.engine.process.process import EngineProcess
+from service.engine.process.readiness import wait_ready
 from service.engine.tiny_model import write_tiny_model
+from service.execution.recording import Recording
 from service.plugin.settings import Profile
-from service.runs.recording import Recording
 
 _SEED = 1
 

@@ -23,22 +23,23 @@ import anyio.to_thread
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
-from benchmarks.asked import keep_faults, out_faults, pools_asked, refuse, seconds_asked, set_aside
+from benchmarks.arguments import keep_faults, out_faults, pools_asked, refuse, seconds_asked, set_aside
 from benchmarks.scenario_table import Made, Report, page, union
 from loadgen.scenarios import SCENARIOS, Scenario
 from service import event_loop
+from service.cli.soak import EXIT_INTERRUPTED, EXIT_SPEC, soak
 from service.controller import build_controller
 from service.engine.registry import DEFAULT_RELEASE
+from service.execution.preflight import prepare
+from service.files import write_atomically
 from service.home import Home
 from service.report.json_report import read_report
 from service.runs.coverage import read_back
-from service.runs.duration import format_duration
-from service.runs.faults import Fault, InvalidSpec
-from service.runs.folder import REPORT_FILE, write_atomically
+from service.runs.folder import REPORT_FILE
 from service.runs.model import Crash, EngineInfo, Finding, Measures
-from service.runs.preflight import prepare
-from service.runs.spec import RunSpec, parse_spec
-from service.soak import EXIT_INTERRUPTED, EXIT_SPEC, soak
+from service.spec.duration import format_duration
+from service.spec.faults import Fault, InvalidSpec
+from service.spec.spec import RunSpec, parse_spec
 
 PAGE = Path(__file__).parents[1] / "docs" / "scenarios.md"
 POOLS = (32, 256)

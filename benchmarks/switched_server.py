@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import switch
-from loadgen.client import GenerateClient, GenerateRequest
-from loadgen.outcomes import Outcome
-from service.engine.command import LaunchPlan, plan_launch
+from loadgen.http.client import GenerateClient, GenerateRequest
+from loadgen.requests.outcome import Outcome
 from service.engine.installation import Engine, EngineError
 from service.engine.overlay import write_overlay
-from service.engine.ports import free_port
-from service.engine.process import EngineProcess
-from service.engine.readiness import wait_ready
+from service.engine.process.command import LaunchPlan, plan_launch
+from service.engine.process.ports import free_port
+from service.engine.process.process import EngineProcess
+from service.engine.process.readiness import wait_ready
 from service.engine.tiny_model import VOCABULARY, write_tiny_model
 from service.plugin.flight_reader import FlightReader
 from service.plugin.settings import Profile

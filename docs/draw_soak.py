@@ -8,11 +8,11 @@ from pathlib import Path
 from rich.console import Console
 
 from service import event_loop
-from service.console import panel
+from service.cli.console import panel
 from service.controller import build_controller
 from service.report.table import print_result
 from service.runs.model import Progress, Run
-from service.runs.spec import parse_spec
+from service.spec.spec import parse_spec
 
 PICTURE = Path(__file__).parent / "soak.svg"
 

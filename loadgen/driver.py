@@ -13,16 +13,18 @@ from typing import Any, Protocol
 import anyio
 import anyio.abc
 
-from .client import GenerateClient, hung_up
-from .fairness import Call
-from .histogram import SECONDS, Histogram
-from .outcomes import FAILURES, Completion, Outcome
-from .planned import PlannedRequest, PromptMaker
-from .sample import Sample
-from .scenarios.base import Observation, ObservedStep, Scenario, Wave
-from .scrutiny import Scrutiny, Sending
-from .sent import SentWave
-from .stream import TokenTimes
+from .checks.fairness import Call
+from .checks.response_checks import Scrutiny, Sending
+from .http.client import GenerateClient, hung_up
+from .http.stream import TokenTimes
+from .requests.outcome import FAILURES, Completion, Outcome
+from .requests.prompts import PromptMaker
+from .requests.request import PlannedRequest
+from .requests.wave import SentWave, Wave
+from .scenarios.base import Observation, Scenario
+from .sglang.steps import ObservedStep
+from .statistics.histogram import SECONDS, Histogram
+from .statistics.sample import Sample
 
 POLL_SECONDS = 0.01
 _FAILURES_KEPT = 100

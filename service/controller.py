@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from service.home import Home
-from service.metrics import ControllerMetrics
+from service.monitoring.metrics import ControllerMetrics
 from service.report.json_report import write_report
 from service.runs.device_turn import DeviceTurn
 from service.runs.executor import Executor
@@ -49,6 +49,6 @@ def _write_files(run: Run, spare: Path) -> None:
 
 
 def _supervisor(home: Home) -> Executor:
-    from service.runs.supervisor import Supervisor
+    from service.execution.supervisor import Supervisor
 
     return Supervisor(home)

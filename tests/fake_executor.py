@@ -7,14 +7,14 @@ from datetime import datetime, timezone
 
 import anyio
 
-from loadgen.findings import FindingKind
-from service.engine.crash_signatures import CrashKind
+from loadgen.checks.findings import FindingKind
+from service.engine.crash.signatures import CrashKind
+from service.execution.ledger import counts
 from service.plugin.settings import Allocator, Profile
 from service.runs.executor import RunObserver
-from service.runs.faults import Fault
-from service.runs.findings import counts
 from service.runs.model import Crash, EngineInfo, Finding, Measures, Progress, Run, RunResult, RunStatus
-from service.runs.spec import RunSpec
+from service.spec.faults import Fault
+from service.spec.spec import RunSpec
 
 ENGINE = EngineInfo(
     name="fake",

@@ -1,6 +1,7 @@
 """Coverage of the edge: which of the shapes that a tight pool can have a load has been through (pure)."""
 
-from .cells import After, Cell, Filler, Relation, StepShape, cell_of
+from ..sglang.steps import StepShape
+from .cells import After, Cell, Filler, Relation, cell_of
 from .coverage import Coverage
 from .reachable import reachable
 

@@ -6,7 +6,9 @@ A bucket of counts is named by its lower bound.
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from ..sglang.steps import StepShape
 
 
 class Relation(str, enum.Enum):
@@ -71,27 +73,6 @@ class Cell(NamedTuple):
         if cell.need + cell.trailing > power_bucket_end(cell.batch_size):
             raise ValueError(f"{text!r} is no cell: a batch of that size has not so many rows")
         return cell
-
-
-class StepShape(Protocol):
-    """What of a decode step decides its cell; `service.plugin.flight.DecodeStep` says what each is."""
-
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def need(self) -> int: ...
-    @property
-    def free(self) -> int: ...
-    @property
-    def trailing(self) -> int: ...
-    @property
-    def extends(self) -> int: ...
-    @property
-    def retracted(self) -> int: ...
-    @property
-    def evicted(self) -> int: ...
-    @property
-    def cached(self) -> int: ...
 
 
 def cell_of(step: StepShape) -> Cell | None:

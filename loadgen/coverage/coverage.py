@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from .cells import Cell, Relation, StepShape, cell_of
+from ..sglang.steps import StepShape
+from .cells import Cell, Relation, cell_of
 from .reachable import reachable
 
 if TYPE_CHECKING:
-    from ..scenarios.base import ServerTraits
+    from ..sglang.server import ServerTraits
 
 
 class Coverage:

@@ -11,19 +11,10 @@ import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from .cells import (
-    After,
-    Cell,
-    Filler,
-    Relation,
-    need_bucket,
-    need_bucket_end,
-    power_bucket,
-    power_bucket_end,
-)
+from .cells import After, Cell, Filler, Relation, need_bucket, need_bucket_end, power_bucket, power_bucket_end
 
 if TYPE_CHECKING:
-    from ..scenarios.base import ServerTraits
+    from ..sglang.server import ServerTraits
 
 _MOST_RUNNING = 4096
 

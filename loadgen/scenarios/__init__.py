@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..requests.wave import Wave
+from ..sglang.server import EngineNeeds, ServerTraits
+from ..sglang.steps import ObservedStep
 from .abort import Abort
 from .ballast import Ballast
-from .base import EngineNeeds, Misfit, NoOptions, Observation, ObservedStep, Restart, Scenario, ServerTraits, Wave
+from .base import Misfit, NoOptions, Observation, Restart, Scenario
 from .burst import Burst
 from .churn import Churn
 from .extend import Extend
@@ -14,8 +17,8 @@ from .mixed import Mixed
 from .prefix import Prefix
 from .replay import Replay
 from .steady import Steady
-from .tight import Tight
-from .waves import Waves
+from .tight.scenario import Tight
+from .waves.scenario import Waves
 
 _SCENARIOS: tuple[type[Scenario[Any]], ...] = (
     Tight,

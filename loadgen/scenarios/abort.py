@@ -19,10 +19,12 @@ import random
 
 from pydantic import Field
 
-from ..pages import Pool, crossing_once
-from ..planned import PlannedRequest
-from .base import EngineNeeds, NoOptions, Observation, Scenario, ServerTraits, Wave
-from .tight import Tight, TightOptions
+from ..requests.request import PlannedRequest
+from ..requests.wave import Wave
+from ..sglang.pages import Pool, crossing_once
+from ..sglang.server import EngineNeeds, ServerTraits
+from .base import NoOptions, Observation, Scenario
+from .tight.scenario import Tight, TightOptions
 
 _ROWS_FOR_A_LARGE_ONE = 16
 _LARGE_SHARE_OF_POOL = 8

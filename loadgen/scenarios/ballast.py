@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ..pages import Pool, pages_for
-from .base import EngineNeeds, Misfit
-from .riders import Ticket
-from .tight import MIN_PAGE_SIZE, Tight, TightOptions, needs_on
+from ..sglang.pages import Pool, pages_for
+from ..sglang.server import EngineNeeds
+from .base import Misfit
+from .tight.requests import Ticket
+from .tight.scenario import MIN_PAGE_SIZE, Tight, TightOptions, needs_on
 
 _FEWEST_PAGES_TO_TURN = 24
 _SMALLEST_SHARE_OF_PROMPT = 2

@@ -6,27 +6,16 @@ No I/O, no clock, and no chance but the seed.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from ..coverage.cells import StepShape
-from ..pages import Pool, Shape
-from ..planned import PlannedRequest
-
-_NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
-
-
-class ObservedStep(StepShape, Protocol):
-    """One decode step as the probe inside the server saw it; `service.plugin.flight.DecodeStep` says what each is."""
-
-    @property
-    def step(self) -> int: ...
-    @property
-    def critical(self) -> bool: ...
+from ..requests.wave import Wave
+from ..sglang.pages import Pool
+from ..sglang.server import EngineNeeds, ServerTraits
+from ..sglang.steps import ObservedStep
 
 
 @dataclass(frozen=True)
@@ -42,55 +31,6 @@ class Observation:
     elapsed: float
     steps: Sequence[ObservedStep]
     open_requests: int
-
-
-@dataclass(frozen=True)
-class Wave:
-    """Requests planned together, to be sent now and in this order.
-
-    Attributes:
-        requests: in the order in which they are sent.
-        streamed: whether the client asks for a stream for each, which gives latencies, instead of one answer for all.
-            A request whose client may hang up is always sent on its own.
-    """
-
-    requests: tuple[PlannedRequest, ...] = ()
-    streamed: bool = False
-
-    @classmethod
-    def of(cls, shapes: Iterable[Shape], *, streamed: bool = False) -> Wave:
-        """A wave of requests that share nothing and wait for their answers."""
-        return cls(tuple(map(PlannedRequest, shapes)), streamed)
-
-
-@dataclass(frozen=True)
-class ServerTraits:
-    """What a scenario knows of the server before it sends anything.
-
-    Attributes:
-        pool: the KV pool.
-        overlap: whether the server runs with overlap scheduling, SGLang's default.
-        prefix_cache: whether it keeps the pages of what has ended in a radix cache, SGLang's default.
-        max_running_requests: the most rows of a batch; None when SGLang chooses.
-    """
-
-    pool: Pool
-    overlap: bool = True
-    prefix_cache: bool = False
-    max_running_requests: int | None = None
-
-
-@dataclass(frozen=True)
-class EngineNeeds:
-    """How the server has to be launched for a scenario to work.
-
-    Attributes:
-        arguments: SGLang server arguments.
-        environment: environment variables.
-    """
-
-    arguments: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=lambda: _NO_ENVIRONMENT)
 
 
 @dataclass(frozen=True)

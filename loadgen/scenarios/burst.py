@@ -21,10 +21,13 @@ import random
 
 from pydantic import Field
 
-from ..pages import Pool, Shape, pages_for
-from ..planned import PlannedRequest, Segment
-from .admission import longest_answer, longest_answered_prompt
-from .base import EngineNeeds, Misfit, NoOptions, Observation, PoolBounds, Scenario, ServerTraits, Wave
+from ..requests.request import PlannedRequest
+from ..requests.wave import Wave
+from ..sglang.limits import longest_answer, longest_answered_prompt
+from ..sglang.pages import Pool, pages_for
+from ..sglang.request import Segment, Shape
+from ..sglang.server import EngineNeeds, ServerTraits
+from .base import Misfit, NoOptions, Observation, PoolBounds, Scenario
 
 MIN_POOL_PAGES = 4
 _PREFILL_TOKENS = 8192

@@ -30,9 +30,13 @@ from itertools import islice
 
 from pydantic import Field
 
-from ..pages import Pool, Shape, pages_for
-from .admission import longest_answer, over_committing
-from .base import EngineNeeds, Misfit, NoOptions, Observation, PoolBounds, Scenario, ServerTraits, Wave
+from ..requests.wave import Wave
+from ..sglang.launch import over_committing
+from ..sglang.limits import longest_answer
+from ..sglang.pages import Pool, pages_for
+from ..sglang.request import Shape
+from ..sglang.server import EngineNeeds, ServerTraits
+from .base import Misfit, NoOptions, Observation, PoolBounds, Scenario
 
 MIN_PAGE_SIZE = 8
 MIN_POOL_PAGES = 6

@@ -40,10 +40,14 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from ..pages import Pool, Shape, crossing_once, pages_for
-from ..planned import PlannedRequest
-from .admission import longest_accepted_prompt, longest_admitted_prompt, longest_answered_prompt, over_committing
-from .base import EngineNeeds, NoOptions, Observation, PoolBounds, Scenario, ServerTraits, Wave
+from ..requests.request import PlannedRequest
+from ..requests.wave import Wave
+from ..sglang.launch import over_committing
+from ..sglang.limits import longest_accepted_prompt, longest_admitted_prompt, longest_answered_prompt
+from ..sglang.pages import Pool, crossing_once, pages_for
+from ..sglang.request import Shape
+from ..sglang.server import EngineNeeds, ServerTraits
+from .base import NoOptions, Observation, PoolBounds, Scenario
 
 MIN_PAGE_SIZE = 16
 MIN_POOL_PAGES = 8

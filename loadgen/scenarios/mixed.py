@@ -20,22 +20,16 @@ from collections.abc import Sequence
 from pydantic import Field, model_validator
 
 from ..coverage import Coverage, Filler
-from ..pages import Pool, pages_for
-from ..scheduler_model import ModelStep, Release
+from ..requests.wave import Wave
+from ..sglang.launch import over_committing
+from ..sglang.pages import Pool, pages_for
+from ..sglang.releases import Release
+from ..sglang.server import EngineNeeds, ServerTraits
+from ..sglang.steps import ModelStep, ObservedStep
 from ..volleys.chain import Chains
-from ..volleys.drawn import DRAWN
 from ..volleys.planner import KINDS, Planner, Volley
-from .admission import over_committing
-from .base import (
-    EngineNeeds,
-    NoOptions,
-    Observation,
-    ObservedStep,
-    PoolBounds,
-    Scenario,
-    ServerTraits,
-    Wave,
-)
+from ..volleys.random_volleys import DRAWN
+from .base import NoOptions, Observation, PoolBounds, Scenario
 
 _PREFILL_TOKENS = 8192
 _CANDIDATE_PAGES = 192

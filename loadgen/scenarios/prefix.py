@@ -15,22 +15,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..coverage import Coverage, Filler
-from ..pages import Pool
-from ..scheduler_model import ModelStep, Release, Scheduler
-from ..volleys.cached import flooding
+from ..requests.wave import Wave
+from ..sglang.launch import over_committing
+from ..sglang.limits import longest_admitted_prompt
+from ..sglang.pages import Pool
+from ..sglang.releases import Release
+from ..sglang.scheduler import Scheduler
+from ..sglang.server import EngineNeeds, ServerTraits
+from ..sglang.steps import ModelStep, ObservedStep
+from ..volleys.cached_candidates import flooding
 from ..volleys.cached_planner import CachedPlanner, CachedVolley, Planned, with_foresight
-from .admission import longest_admitted_prompt, over_committing
-from .base import (
-    EngineNeeds,
-    NoOptions,
-    Observation,
-    ObservedStep,
-    PoolBounds,
-    Restart,
-    Scenario,
-    ServerTraits,
-    Wave,
-)
+from .base import NoOptions, Observation, PoolBounds, Restart, Scenario
 
 _MOST_PREFILL_PAGES = 64
 _CANDIDATE_PAGES = 192

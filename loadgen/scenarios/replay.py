@@ -22,11 +22,15 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from ..pages import Pool, Shape, pages_for
-from ..planned import PlannedRequest, Segment
-from ..trace import BLOCK_TOKENS, Format, NotATrace, Trace, TracedRequest, read_trace
-from .admission import longest_answer, longest_answered_prompt, over_committing
-from .base import EngineNeeds, Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
+from ..requests.request import PlannedRequest
+from ..requests.wave import Wave
+from ..sglang.launch import over_committing
+from ..sglang.limits import longest_answer, longest_answered_prompt
+from ..sglang.pages import Pool, pages_for
+from ..sglang.request import Segment, Shape
+from ..sglang.server import EngineNeeds, ServerTraits
+from ..traces.trace import BLOCK_TOKENS, Format, NotATrace, Trace, TracedRequest, read_trace
+from .base import Misfit, NoOptions, Observation, Scenario
 
 SMALL_TRACE = Path(__file__).parent.parent / "traces" / "conversations.jsonl"
 """A small trace made for this project: conversations that share what they begin with."""

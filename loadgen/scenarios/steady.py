@@ -10,9 +10,12 @@ import random
 
 from pydantic import Field
 
-from ..pages import Pool, Shape, pages_for
-from .admission import usual_launch
-from .base import EngineNeeds, Misfit, NoOptions, Observation, Scenario, ServerTraits, Wave
+from ..requests.wave import Wave
+from ..sglang.launch import usual_launch
+from ..sglang.pages import Pool, pages_for
+from ..sglang.request import Shape
+from ..sglang.server import EngineNeeds, ServerTraits
+from .base import Misfit, NoOptions, Observation, Scenario
 
 _TOKENS_BESIDE_PROMPT = 6
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..notation import write_requests
-from ..pages import Pool, pages_for
-from ..planned import PlannedRequest
-from ..scenarios.waves import WavesOptions, WrittenWave
+from ..requests.notation import write_requests
+from ..requests.request import PlannedRequest
+from ..scenarios.waves.scenario import WavesOptions, WrittenWave
+from ..sglang.pages import Pool, pages_for
 
 
 @dataclass(frozen=True)

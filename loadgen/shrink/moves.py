@@ -9,8 +9,9 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from ..pages import Shape, pages_for
-from ..planned import PlannedRequest
+from ..requests.request import PlannedRequest
+from ..sglang.pages import pages_for
+from ..sglang.request import Shape
 from .case import Case
 
 Move = Callable[[Case], Iterator[Case]]

@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..planned import PlannedRequest
-from ..scenarios.base import Observation, ServerTraits
-from ..scenarios.waves import Waves, WavesOptions
-from ..scheduler_model import NotServable, OutOfPages, Release, Scheduler
+from ..requests.request import PlannedRequest
+from ..scenarios.base import Observation
+from ..scenarios.waves.scenario import Waves, WavesOptions
+from ..sglang.releases import Release
+from ..sglang.scheduler import NotServable, OutOfPages, Scheduler
+from ..sglang.server import ServerTraits
 from .case import Case
 from .search import search
 

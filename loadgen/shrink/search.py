@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..scheduler_model import NotServable, check_servable
+from ..sglang.scheduler import NotServable, check_servable
 from .case import Case
 from .moves import MOVES, Move
 

@@ -8,8 +8,8 @@ only if it hits.
 
 from __future__ import annotations
 
-from .aimed import Aim, aimed
-from .drawn import DRAWN
 from .forecast import Forecast
+from .idle_candidates import Aim, aimed
+from .random_volleys import DRAWN
 
 __all__ = ["DRAWN", "Aim", "Forecast", "aimed"]

@@ -9,12 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..coverage import After, Cell, Filler, cell_of
-from ..pages import Shape
-from ..planned import PlannedRequest
-from ..scheduler_model import ModelStep, Scheduler
-from .aimed import Aim, aimed
-from .cached import after_end, after_retraction, beside_cache, clearing, flooding, sharing
+from ..requests.request import PlannedRequest
+from ..sglang.request import Shape
+from ..sglang.scheduler import Scheduler
+from ..sglang.steps import ModelStep
+from .cached_candidates import after_end, after_retraction, beside_cache, clearing, flooding, sharing
 from .forecast import after_volley
+from .idle_candidates import Aim, aimed
 from .planner import numbers
 
 _TRIES_AT_ONCE = 24

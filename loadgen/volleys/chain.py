@@ -14,10 +14,11 @@ from collections.abc import Collection
 
 from ..coverage import After, Cell, cell_of
 from ..coverage.cells import power_bucket_end
-from ..pages import Pool, Shape
-from .aimed import Aim, row_of, spread
-from .beside import beside
+from ..sglang.pages import Pool
+from ..sglang.request import Shape
+from .idle_candidates import Aim, row_of, spread
 from .planner import JOINT, Planner, Volley
+from .window_candidates import beside
 
 _WINDOWS = (32, 64, 128, 256)
 _TRIES = 8

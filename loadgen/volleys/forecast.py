@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..pages import Pool, Shape
-from ..planned import PlannedRequest
-from ..scheduler_model import ModelStep, NotServable, Release, Request, Scheduler
+from ..requests.request import PlannedRequest
+from ..sglang.pages import Pool
+from ..sglang.releases import Release
+from ..sglang.request import Shape
+from ..sglang.scheduler import NotServable, Request, Scheduler
+from ..sglang.steps import ModelStep
 
 _LONGEST = 10_000
 

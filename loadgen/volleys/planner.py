@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 
 from ..coverage import After, Cell, cell_of
 from ..coverage.cells import need_bucket_end, power_bucket_end
-from ..pages import Pool, Shape
-from ..scheduler_model import ModelStep, Release
-from .aimed import Aim, aimed
-from .drawn import DRAWN
+from ..sglang.pages import Pool
+from ..sglang.releases import Release
+from ..sglang.request import Shape
+from ..sglang.steps import ModelStep
 from .forecast import Forecast
+from .idle_candidates import Aim, aimed
+from .random_volleys import DRAWN
 
 JOINT = "joint"
 RETRACTION = "retraction"

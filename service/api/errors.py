@@ -12,10 +12,10 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from service.api.body_limit import BodyTooLarge
-from service.runs.faults import Fault, InvalidSpec, fault_of
 from service.runs.manager import NotAccepting, RunEnded
-from service.runs.spec import RunSpec
-from service.store.base import RunNotFound
+from service.runs.store import RunNotFound
+from service.spec.faults import Fault, InvalidSpec, fault_of
+from service.spec.spec import RunSpec
 
 
 class ErrorBody(BaseModel):

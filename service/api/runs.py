@@ -15,10 +15,10 @@ from service.api.dependencies import ManagerDependency
 from service.api.errors import ErrorBody, error_answer
 from service.report.json_report import build_report
 from service.runs.events import EventType, RunEvent
-from service.runs.faults import Fault
 from service.runs.manager import RunManager
 from service.runs.model import Run, RunStatus
-from service.runs.spec import RunSpec
+from service.spec.faults import Fault
+from service.spec.spec import RunSpec
 
 KEEP_ALIVE_SECONDS = 15
 MAX_LISTED = 1000

@@ -17,8 +17,9 @@ from rich.text import Text
 
 from loadgen.coverage import After, Cell, Coverage, Filler, Relation
 from loadgen.coverage.cells import need_bucket_end, power_bucket_end
+from service.files import write_atomically
 from service.runs.coverage import read_back
-from service.runs.folder import COVERAGE_FILE, write_atomically
+from service.runs.folder import COVERAGE_FILE
 from service.runs.model import Run
 
 _SVG_WIDTH = 150

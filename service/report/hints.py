@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from loadgen.scenarios import SCENARIOS
 from service.runs.model import Measures, Run, RunStatus, Verdict
-from service.runs.spec import RunSpec
-from service.runs.thresholds import COVERAGE_SHARE, Threshold
+from service.spec.spec import RunSpec
+from service.spec.thresholds import COVERAGE_SHARE, Threshold
 
 LOW_SHARE = 0.5
 """The tight scenario, undisturbed, is critical in far more of its decode steps than this."""

@@ -7,9 +7,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from service.runs.folder import REPORT_FILE, write_atomically
+from service.files import read_text, write_atomically
+from service.runs.folder import REPORT_FILE
 from service.runs.model import Run
-from service.runs.reading import read_text
 
 SCHEMA_VERSION = 1
 """Grows when a key is renamed, removed or changes its meaning; new keys may appear without that."""

@@ -10,9 +10,9 @@ from pydantic import BaseModel
 from loadgen.scenarios import SCENARIOS
 from service.report.fields import FieldText, fields_of
 from service.runs.model import Measures
-from service.runs.spec import EngineSpec, LoadSpec, RunSpec
-from service.runs.thresholds import COVERAGE_SHARE, MEASURES
-from service.runs.waivers import Waiver
+from service.spec.spec import EngineSpec, LoadSpec, RunSpec
+from service.spec.thresholds import COVERAGE_SHARE, MEASURES
+from service.spec.waivers import Waiver
 
 EXAMPLE = """\
 name: nightly

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from service.engine.command import LOG_FILE
+from service.engine.process.command import LOG_FILE
 from service.report.hints import hints, restarts_text
 from service.runs.coverage import EdgeCoverage
 from service.runs.folder import REPRO_FILE, files_of_a_run

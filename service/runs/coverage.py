@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from loadgen.coverage import After, Cell, Coverage, Relation
-from loadgen.pages import Pool
-from loadgen.scenarios import ServerTraits
-from service.runs.spec import MAX_PAGE_SIZE, MAX_POOL_PAGES, MIN_PAGE_SIZE, MIN_POOL_PAGES
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.server import ServerTraits
+from service.spec.spec import MAX_PAGE_SIZE, MAX_POOL_PAGES, MIN_PAGE_SIZE, MIN_POOL_PAGES
 
 Steps = Annotated[int, Field(ge=1, le=2**63 - 1)]
 """How many decode steps a cell had."""

@@ -8,9 +8,9 @@ import anyio
 
 from service.runs.device_lock import DeviceLock
 from service.runs.executor import Executor, RunObserver
-from service.runs.faults import Fault
 from service.runs.model import Run, RunResult, RunStatus
-from service.runs.spec import RunSpec
+from service.spec.faults import Fault
+from service.spec.spec import RunSpec
 
 _CANCELLED = RunResult(status=RunStatus.CANCELLED, detail="cancelled before the device was free")
 

@@ -1,4 +1,4 @@
-"""What the run manager asks of whatever carries runs out. `service.runs.supervisor` has the real one."""
+"""What the run manager asks of whatever carries runs out. `service.execution.supervisor` has the real one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Protocol
 
 import anyio
 
-from service.runs.faults import Fault
 from service.runs.model import Crash, EngineInfo, Finding, Progress, Run, RunResult, RunStatus
-from service.runs.spec import RunSpec
+from service.spec.faults import Fault
+from service.spec.spec import RunSpec
 
 
 class RunObserver(Protocol):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
 import secrets
-import stat
 from datetime import datetime
 from pathlib import Path
 
-from service.engine.command import DEVICE_LOG_FOLDER, FLIGHT_FILE, LOG_FILE
-from service.runs.spec import RunSpec, dump_yaml
+from service.engine.process.command import DEVICE_LOG_FOLDER, FLIGHT_FILE, LOG_FILE
+from service.files import write_atomically
+from service.spec.spec import RunSpec, dump_yaml
 
 SPEC_FILE = "spec.yaml"
 REPORT_FILE = "report.json"
@@ -70,27 +67,3 @@ def write_spec(folder: Path, spec: RunSpec) -> None:
         OSError: it cannot be written.
     """
     write_atomically(folder / SPEC_FILE, dump_yaml(spec))
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that whoever reads it finds the old text or the new one, never a part.
-
-    A symbolic link stays, and what it points to is written.
-
-    Raises:
-        OSError: it cannot be written, or is there and no regular file; what is there is then untouched.
-    """
-    path = Path(os.path.realpath(path))
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise

@@ -12,14 +12,14 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from service.runs.active_run import Listener, LiveRun, ReportWriter, utc_now
 from service.runs.events import EventType, RunEvent
 from service.runs.executor import Executor
-from service.runs.faults import InvalidSpec
 from service.runs.folder import new_run_id, prepare_folder
-from service.runs.live import Listener, LiveRun, ReportWriter, utc_now
 from service.runs.model import Run, RunResult, RunStatus
-from service.runs.spec import MAX_SEED, RunSpec
-from service.store.base import RunStore
+from service.runs.store import RunStore
+from service.spec.faults import InvalidSpec
+from service.spec.spec import MAX_SEED, RunSpec
 
 MAX_WAITING = 100
 ENDED_LOGS_KEPT = 20

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from loadgen.findings import FindingKind
-from loadgen.histogram import Counts
-from service.engine.crash_signatures import CrashKind
+from loadgen.checks.findings import FindingKind
+from loadgen.statistics.histogram import Counts
+from service.engine.crash.signatures import CrashKind
 from service.plugin.settings import Allocator, Profile
 from service.runs.coverage import EdgeCoverage
-from service.runs.spec import RunSpec
+from service.spec.spec import RunSpec
 
 SUCCESSFUL_OUTCOME = "done"
 CANCELLED_OUTCOME = "cancelled"  # given up by the driver itself, when a run ends: no fault of the engine
@@ -247,7 +247,9 @@ class Progress(Shape):
     measures: Measures = Field(default_factory=Measures)
     findings: tuple[Finding, ...] = Field(default=(), exclude=True, description="All so far; an event tells each.")
     histograms: Mapping[str, Counts] = Field(
-        default_factory=dict, exclude=True, description="For the controller's own metrics; see service.runs.measuring."
+        default_factory=dict,
+        exclude=True,
+        description="For the controller's own metrics; see service.execution.measuring.",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from service.runs.model import Measures, RunStatus, Verdict
-from service.runs.thresholds import Threshold
+from service.spec.thresholds import Threshold
 
 _CUT_SHORT = {
     RunStatus.FAILED_TO_START: "the engine did not start",

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 import anyio.to_thread
 
-from loadgen.pages import Pool
-from loadgen.scenarios.waves import WavesOptions
+from loadgen.scenarios.waves.scenario import WavesOptions
+from loadgen.sglang.pages import Pool
 from loadgen.shrink import AS_IT_IS, Case, Proposal, search
 from loadgen.shrink.on_model import ServerModel
-from service.runs.folder import write_atomically
-from service.runs.repro import CRASH_LABEL, REPRO_THRESHOLDS, options_of
-from service.runs.spec import RunSpec, dump_yaml
+from service.execution.repro import CRASH_LABEL, REPRO_THRESHOLDS, options_of
+from service.files import write_atomically
 from service.shrink.trials import Attempt
+from service.spec.spec import RunSpec, dump_yaml
 
 SHRUNK_FILE = "shrunk.yaml"
 TRIALS_FILE = "trials.jsonl"

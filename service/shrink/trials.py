@@ -15,23 +15,23 @@ import anyio.to_thread
 import httpx
 
 from loadgen.driver import Driver
-from loadgen.outcomes import Outcome
-from loadgen.planned import PromptMaker
-from loadgen.scenarios.waves import Waves, WavesOptions
+from loadgen.requests.outcome import Outcome
+from loadgen.requests.prompts import PromptMaker
+from loadgen.scenarios.waves.scenario import Waves, WavesOptions
 from loadgen.shrink import Case
-from service.engine.command import LOG_FILE, LaunchPlan
-from service.engine.process import EngineProcess, EngineSurvived
-from service.engine.readiness import Ready, wait_ready
-from service.runs.aftermath import let_it_speak, survival
-from service.runs.evidence import STEPS_KEPT, describe_crash, write_steps
-from service.runs.kernel_log import oom_kills
-from service.runs.launching import client_of, plan_for, traits_of
+from service.concurrency import first_of
+from service.engine.process.command import LOG_FILE, LaunchPlan
+from service.engine.process.process import EngineProcess, EngineSurvived
+from service.engine.process.readiness import Ready, wait_ready
+from service.execution.aftermath import let_it_speak, survival
+from service.execution.evidence import STEPS_KEPT, describe_crash, write_steps
+from service.execution.kernel_log import oom_kills
+from service.execution.launching import client_of, plan_for, traits_of
+from service.execution.preflight import Prepared
+from service.execution.recording import Recording
+from service.execution.watch import Alarm, Watch
 from service.runs.model import Crash
-from service.runs.preflight import Prepared
-from service.runs.racing import first_of
-from service.runs.recording import Recording
-from service.runs.spec import RunSpec
-from service.runs.watch import Alarm, Watch
+from service.spec.spec import RunSpec
 
 _FLUSH_SECONDS = 10.0
 

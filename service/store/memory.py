@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from service.runs.model import Run, RunStatus
-from service.store.base import RunNotFound
+from service.runs.store import RunNotFound
 
 CAPACITY = 1000
 

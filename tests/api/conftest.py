@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.app import create_app
+from service.api.app import create_app
 from service.controller import build_controller
 from service.home import Home
 from tests.fake_executor import FakeExecutor

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from service.api.body_limit import MAX_BODY_BYTES
-from service.runs.faults import Fault
 from service.runs.model import RunStatus
+from service.spec.faults import Fault
 from tests.api.conftest import Serve
 from tests.fake_executor import CRASH, FINDING, WAIVED, FakeExecutor
 

@@ -13,11 +13,11 @@ import pytest
 import uvicorn
 
 from service.api import runs
-from service.app import create_app
+from service.api.app import create_app
+from service.api.server import ControllerServer
 from service.controller import Controller, build_controller
 from service.home import Home
 from service.runs.model import RunStatus
-from service.server import ControllerServer
 from tests.fake_executor import FakeExecutor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.client_load import Job, run
 from benchmarks.null_server import answer, chunks, null_server, whole
-from loadgen.client import GenerateClient, GenerateRequest
-from loadgen.outcomes import Outcome
+from loadgen.http.client import GenerateClient, GenerateRequest
+from loadgen.requests.outcome import Outcome
 
 pytestmark = pytest.mark.anyio
 

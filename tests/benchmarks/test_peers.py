@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.peers import Measured, Row, launch_text, page
-from loadgen.scenarios import EngineNeeds
+from loadgen.sglang.server import EngineNeeds
 
 ROW = Row("bench_serving", "SGLang's defaults", 4000, 100, 3, 2, 1)
 

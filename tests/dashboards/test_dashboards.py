@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from service.metrics import ControllerMetrics
+from service.monitoring.metrics import ControllerMetrics
 from service.runs.events import EventType
 from service.runs.model import RunStatus
 from tests.dashboards.boards import ROOT, boards, expressions, panels
 from tests.fake_executor import CRASH
-from tests.test_metrics import Feed
+from tests.monitoring.test_metrics import Feed
 
 # The SDK's types for dashboards as Grafana 12 provisions them from files; those for its newer API are another format.
 pytestmark = pytest.mark.filterwarnings("ignore:Prefer using dashboardv2.Dashboard:DeprecationWarning")

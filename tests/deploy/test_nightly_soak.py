@@ -12,11 +12,11 @@ from types import ModuleType
 import pytest
 import uvicorn
 
-from service.app import create_app
+from service.api.app import create_app
+from service.api.server import listen
 from service.controller import build_controller
 from service.home import Home
-from service.runs.faults import Fault
-from service.server import listen
+from service.spec.faults import Fault
 from tests.dashboards.boards import ROOT
 from tests.fake_executor import CRASH, FakeExecutor
 

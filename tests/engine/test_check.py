@@ -12,7 +12,7 @@ from service.engine.installation import Engine
 from service.home import Home
 from service.plugin.settings import Profile
 from tests.engine.interpreters import answering, calls, script
-from tests.engine.launches import alive, wait_for
+from tests.engine.process.launches import alive, wait_for
 
 
 @pytest.fixture

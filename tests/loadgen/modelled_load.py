@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Literal
 
-from loadgen.pages import Pool
-from loadgen.scenarios.base import Observation, Scenario, ServerTraits, Wave
-from loadgen.scenarios.tight import Tight, TightOptions
-from loadgen.scheduler_model import ModelStep, Release, Request, Scheduler
+from loadgen.requests.wave import Wave
+from loadgen.scenarios.base import Observation, Scenario
+from loadgen.scenarios.tight.scenario import Tight, TightOptions
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.releases import Release
+from loadgen.sglang.scheduler import Request, Scheduler
+from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.steps import ModelStep
 
 _ITERATIONS_A_SECOND = 500
 _CHECKED_EVERY = 50

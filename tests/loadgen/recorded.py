@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from loadgen.client import GenerateClient, GenerateRequest
-from loadgen.pages import Pool
-from loadgen.planned import PromptMaker
-from loadgen.scenarios.base import NoOptions, Observation, Scenario, Wave
-from loadgen.sent import SentWave
+from loadgen.http.client import GenerateClient, GenerateRequest
+from loadgen.requests.prompts import PromptMaker
+from loadgen.requests.wave import SentWave, Wave
+from loadgen.scenarios.base import NoOptions, Observation, Scenario
+from loadgen.sglang.pages import Pool
 
 from .fake_sglang import answer_in_full, fake_sglang
 

@@ -9,13 +9,17 @@ from typing import Any
 import anyio
 import pytest
 
-from loadgen.client import GenerateClient
 from loadgen.driver import Driver, StepFeed, Tally
-from loadgen.outcomes import Completion, Outcome
-from loadgen.pages import Pool, Shape
-from loadgen.planned import PlannedRequest, PromptMaker
-from loadgen.scenarios.base import NoOptions, Observation, ObservedStep, Scenario, ServerTraits, Wave
-from loadgen.sent import SentWave
+from loadgen.http.client import GenerateClient
+from loadgen.requests.outcome import Completion, Outcome
+from loadgen.requests.prompts import PromptMaker
+from loadgen.requests.request import PlannedRequest
+from loadgen.requests.wave import SentWave, Wave
+from loadgen.scenarios.base import NoOptions, Observation, Scenario
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.request import Shape
+from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.steps import ObservedStep
 from service.plugin.flight import DecodeStep
 from service.plugin.flight import Outcome as StepOutcome
 

@@ -10,7 +10,7 @@ import pytest
 
 from service.engine.registry import EngineRegistry
 from service.home import Home
-from tests.engine.launches import wait_for
+from tests.engine.process.launches import wait_for
 from tests.real.launches import RELEASES
 from tests.real.leftovers import MARK_VARIABLE, marked
 

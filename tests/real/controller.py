@@ -8,8 +8,8 @@ from pathlib import Path
 
 import anyio
 
-from service.engine.process import EngineProcess
-from service.engine.readiness import wait_ready
+from service.engine.process.process import EngineProcess
+from service.engine.process.readiness import wait_ready
 from tests.real.launches import rehearsal_plan
 
 

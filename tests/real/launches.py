@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from service.engine.command import LaunchPlan, plan_launch
 from service.engine.overlay import write_overlay
-from service.engine.ports import free_port
+from service.engine.process.command import LaunchPlan, plan_launch
+from service.engine.process.ports import free_port
 from service.engine.registry import EngineRegistry
 from service.engine.tiny_model import write_tiny_model
 from service.home import Home

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from service.engine import procfs
+from service.engine.process import procfs
 
 MARK_VARIABLE = "LASTPAGE_TEST_MARK"
 

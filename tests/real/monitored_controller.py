@@ -9,10 +9,10 @@ import signal
 import sys
 from pathlib import Path
 
-from loadgen.findings import FindingKind
+from loadgen.checks.findings import FindingKind
+from service.api.server import listen, serve
 from service.controller import build_controller
 from service.home import Home
-from service.server import listen, serve
 
 
 def main() -> None:

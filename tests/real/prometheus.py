@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-from service.engine.ports import free_port
+from service.engine.process.ports import free_port
 from tests.deploy.promtool import tool
-from tests.engine.launches import wait_for
+from tests.engine.process.launches import wait_for
 from tests.real.soaks import ROOT
 
 # As an npu-exporter of MindCluster writes them.

@@ -14,9 +14,9 @@ from typing import Any
 
 from service.plugin.flight import NotAFlightFile
 from service.plugin.flight_reader import FlightReader
-from tests.engine.launches import wait_for
+from tests.engine.process.launches import wait_for
 
-LASTPAGE = (sys.executable, "-m", "service.cli")
+LASTPAGE = (sys.executable, "-m", "service.cli.main")
 ROOT = Path(__file__).resolve().parents[2]
 _BOOT_SECONDS = 180.0
 # By then readiness has done its own few decode steps, and the rest is load.

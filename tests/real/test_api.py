@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.engine.registry import EngineRegistry
 from service.home import Home
-from tests.engine.launches import wait_for
+from tests.engine.process.launches import wait_for
 from tests.real.leftovers import marked
 from tests.real.soaks import LASTPAGE, ROOT
 

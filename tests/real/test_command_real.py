@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from service.engine.arguments import OWNED, OWNED_WITH_TINY_MODEL, refused_arguments
-from service.engine.command import plan_launch
+from service.engine.process.arguments import OWNED, OWNED_WITH_TINY_MODEL, refused_arguments
+from service.engine.process.command import plan_launch
 from service.engine.tiny_model import write_tiny_model
 from service.plugin.settings import Profile
 from tests.real.launches import RELEASES, python_of

@@ -53,8 +53,8 @@ set -eu
 cd /var/lib/lastpage
 grep -qE '^[^ ]+ / [^ ]+ ro[, ]' /proc/self/mounts && grep -qE '^[^ ]+ /tmp [^ ]+ [^ ]*noexec' /proc/self/mounts
 grep -q '^CapBnd:[[:space:]]*0*$' /proc/self/status && [ "$(id -u)" = 1000 ]
-"$PYTHON" -m service.cli engine add "$RELEASE" --python "$ENGINE" --no-check
-exec "$PYTHON" -m service.cli soak --engine "$RELEASE" --duration 5 --min-critical 50 --out /var/lib/lastpage/out
+"$PYTHON" -m service.cli.main engine add "$RELEASE" --python "$ENGINE" --no-check
+exec "$PYTHON" -m service.cli.main soak --engine "$RELEASE" --duration 5 --min-critical 50 --out /var/lib/lastpage/out
 """
 
 

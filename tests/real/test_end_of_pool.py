@@ -1,4 +1,4 @@
-"""What a real server does with each prompt length near the end of its pool: `loadgen.scenarios.admission` says it."""
+"""What a real server does with each prompt length near the end of its pool: `loadgen.sglang.limits` says it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 import httpx
 import pytest
 
-from loadgen.pages import Pool
-from loadgen.scenarios.admission import (
+from loadgen.sglang.launch import over_committing
+from loadgen.sglang.limits import (
     longest_accepted_prompt,
     longest_admitted_prompt,
     longest_answer,
     longest_answered_prompt,
-    over_committing,
 )
-from service.engine.process import EngineProcess
-from service.engine.readiness import wait_ready
+from loadgen.sglang.pages import Pool
+from service.engine.process.process import EngineProcess
+from service.engine.process.readiness import wait_ready
 from tests.real.launches import rehearsal_plan
 
 pytestmark = [pytest.mark.real, pytest.mark.anyio, pytest.mark.timeout(600)]

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from service.engine.check import check
-from service.engine.install import install
+from service.engine.install.install import install
 from service.engine.registry import EngineRegistry
 from service.home import Home
 from service.plugin.settings import Profile

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from loadgen.pages import Pool
-from loadgen.scenarios.admission import longest_admitted_prompt
+from loadgen.sglang.limits import longest_admitted_prompt
+from loadgen.sglang.pages import Pool
 from tests.real.soaks import Soak, soak
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]

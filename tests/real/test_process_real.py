@@ -15,13 +15,13 @@ import anyio
 import httpx
 import pytest
 
-from service.engine import procfs
-from service.engine.crash import CrashKind, Evidence, classify
-from service.engine.ports import check_port
-from service.engine.process import EngineProcess
-from service.engine.readiness import EngineRefused, wait_ready
+from service.engine.crash.classify import CrashKind, Evidence, classify
+from service.engine.process import procfs
+from service.engine.process.ports import check_port
+from service.engine.process.process import EngineProcess
+from service.engine.process.readiness import EngineRefused, wait_ready
 from service.plugin.flight_reader import FlightReader
-from tests.engine.launches import alive, wait_for
+from tests.engine.process.launches import alive, wait_for
 from tests.real.launches import rehearsal_plan
 
 pytestmark = [pytest.mark.real, pytest.mark.anyio, pytest.mark.timeout(600)]

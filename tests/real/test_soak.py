@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from service.engine import procfs
-from tests.engine.launches import wait_for
+from service.engine.process import procfs
+from tests.engine.process.launches import wait_for
 from tests.real.leftovers import marked, token_of
 from tests.real.soaks import LASTPAGE, ROOT, Soak, soak, soaking
 

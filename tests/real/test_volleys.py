@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from loadgen.pages import Pool, Shape
-from loadgen.scenarios.base import ObservedStep
-from loadgen.scheduler_model import Scheduler
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.request import Shape
+from loadgen.sglang.scheduler import Scheduler
+from loadgen.sglang.steps import ObservedStep
 from service.plugin.flight_reader import FlightReader
 from tests.real.soaks import soak
 

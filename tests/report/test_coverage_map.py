@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from loadgen.coverage import Cell, Coverage
-from loadgen.pages import Pool
-from loadgen.scenarios import ServerTraits
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.server import ServerTraits
 from service.report.coverage_map import coverage_svg, coverage_view, write_coverage_map
 from service.runs.coverage import edge_coverage
 from service.runs.folder import COVERAGE_FILE
 from service.runs.model import Measures, Run
-from service.runs.spec import parse_spec
+from service.spec.spec import parse_spec
 
 SERVER = ServerTraits(Pool(128, 8), overlap=False)
 

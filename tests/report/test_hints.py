@@ -8,9 +8,9 @@ import pytest
 
 from service.report.hints import hints, restarts_text
 from service.runs.model import Measures, Run, RunStatus, Verdict
-from service.runs.spec import RunSpec
+from service.spec.spec import RunSpec
 from tests.fake_executor import AT_THE_EDGE
-from tests.test_metrics import NOW
+from tests.monitoring.test_metrics import NOW
 
 
 def ended(verdict: Verdict, measures: Measures, scenario: str = "tight") -> Run:

@@ -10,8 +10,8 @@ import yaml
 from loadgen.scenarios import SCENARIOS
 from service.report.fields import ABSENT, fields_of
 from service.report.spec_page import EXAMPLE, page
-from service.runs.spec import EngineSpec, LoadSpec, RunSpec, parse_spec, read_yaml
-from service.runs.waivers import Waiver
+from service.spec.spec import EngineSpec, LoadSpec, RunSpec, parse_spec, read_yaml
+from service.spec.waivers import Waiver
 
 FILE = Path(__file__).parents[2] / "docs" / "spec.md"
 

@@ -15,7 +15,7 @@ from service.controller import Controller, build_controller
 from service.home import Home
 from service.runs.events import EventType
 from service.runs.model import RunStatus, Verdict
-from service.runs.spec import RunSpec
+from service.spec.spec import RunSpec
 from tests.fake_executor import FakeExecutor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

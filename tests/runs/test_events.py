@@ -10,7 +10,7 @@ import pytest
 
 from service.runs.events import PROGRESS_KEPT, EventLog, EventType
 from service.runs.model import Run
-from service.runs.spec import RunSpec
+from service.spec.spec import RunSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from service.runs.lifecycle import NEXT, InvalidTransition, advance
 from service.runs.model import Run, RunStatus
-from service.runs.spec import RunSpec
+from service.spec.spec import RunSpec
 
 START = datetime(2026, 11, 30, tzinfo=timezone.utc)
 

@@ -13,14 +13,14 @@ import pytest
 
 from service.report.json_report import write_report
 from service.runs import manager as manager_module
+from service.runs.active_run import ReportWriter
 from service.runs.events import EventType, RunEvent
 from service.runs.executor import RunObserver
-from service.runs.faults import Fault, InvalidSpec
-from service.runs.live import ReportWriter
 from service.runs.manager import NotAccepting, RunEnded, RunManager
 from service.runs.model import Run, RunResult, RunStatus, Verdict
-from service.runs.spec import RunSpec, load_yaml, parse_spec
-from service.store.base import RunNotFound
+from service.runs.store import RunNotFound
+from service.spec.faults import Fault, InvalidSpec
+from service.spec.spec import RunSpec, load_yaml, parse_spec
 from service.store.memory import MemoryRunStore
 from tests.fake_executor import AT_THE_EDGE, CRASH, ENGINE, FakeExecutor
 

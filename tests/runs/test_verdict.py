@@ -7,18 +7,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from loadgen.coverage import Coverage
-from loadgen.pages import Pool
-from loadgen.scenarios import ServerTraits
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.server import ServerTraits
 from service.runs.coverage import edge_coverage
 from service.runs.model import Latencies, Measures, Percentiles, RunStatus, Verdict
-from service.runs.thresholds import (
-    DEFAULT_THRESHOLDS,
-    MEASURES,
-    InvalidThreshold,
-    Threshold,
-    effective_thresholds,
-)
 from service.runs.verdict import judge
+from service.spec.thresholds import DEFAULT_THRESHOLDS, MEASURES, InvalidThreshold, Threshold, effective_thresholds
 from tests.fake_executor import AT_THE_EDGE
 
 DEFAULTS = effective_thresholds(DEFAULT_THRESHOLDS)

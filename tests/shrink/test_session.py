@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from loadgen.scenarios.waves import WavesOptions
-from loadgen.scheduler_model import Release
+from loadgen.scenarios.waves.scenario import WavesOptions
+from loadgen.sglang.releases import Release
 from loadgen.shrink import Case
 from loadgen.shrink.on_model import ServerModel
-from service.engine.crash_signatures import CrashKind
-from service.runs.spec import RunSpec, load_yaml, parse_spec
+from service.engine.crash.signatures import CrashKind
 from service.shrink.session import End, Session
 from service.shrink.trials import Attempt
+from service.spec.spec import RunSpec, load_yaml, parse_spec
 from tests.fake_executor import CRASH
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from service.runs.model import Run, RunStatus
-from service.runs.spec import RunSpec
-from service.store.base import RunNotFound, RunStore
+from service.runs.store import RunNotFound, RunStore
+from service.spec.spec import RunSpec
 from service.store.memory import MemoryRunStore
 
 pytestmark = pytest.mark.anyio

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadgen.coverage import Cell, Coverage, Relation, cell_of
-from loadgen.pages import Pool
-from loadgen.scenarios.base import ServerTraits
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.server import ServerTraits
 
 from .steps import Step
 

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from loadgen.coverage import After, Cell, Coverage, Filler, Relation, reachable
 from loadgen.coverage.cells import need_bucket, power_bucket
 from loadgen.coverage.reachable import Situation, possible
-from loadgen.pages import Pool, Shape
-from loadgen.scenarios.base import ServerTraits
-from loadgen.scheduler_model import Release, Scheduler
-from loadgen.scheduler_model.admission import NotServable
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.releases import Release
+from loadgen.sglang.request import Shape
+from loadgen.sglang.scheduler import Scheduler
+from loadgen.sglang.scheduler.admission import NotServable
+from loadgen.sglang.server import ServerTraits
 
 PAGE_SIZE = 8
 

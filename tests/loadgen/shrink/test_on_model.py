@@ -6,16 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadgen.pages import Pool
-from loadgen.scenarios.base import NoOptions, ServerTraits
+from loadgen.requests.wave import SentWave
+from loadgen.scenarios.base import NoOptions
 from loadgen.scenarios.prefix import Prefix
-from loadgen.scenarios.tight import Tight, TightOptions
-from loadgen.scenarios.waves import WavesOptions
-from loadgen.scheduler_model import Release, Scheduler
-from loadgen.sent import SentWave
+from loadgen.scenarios.tight.scenario import Tight, TightOptions
+from loadgen.scenarios.waves.recorded import write_down
+from loadgen.scenarios.waves.scenario import WavesOptions
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.releases import Release
+from loadgen.sglang.scheduler import Scheduler
+from loadgen.sglang.server import ServerTraits
 from loadgen.shrink import Case
 from loadgen.shrink.on_model import ServerModel, model_of
-from loadgen.written import write_down
 
 from ..modelled_load import ModelledLoad
 from ..recorded import Recorded

@@ -10,11 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from loadgen.coverage import Cell, Coverage, Filler, cell_of
-from loadgen.pages import Pool, Shape
-from loadgen.planned import PlannedRequest
-from loadgen.scenarios.base import ServerTraits
-from loadgen.scheduler_model import Release, Scheduler
-from loadgen.volleys.cached import clearing, flooding
+from loadgen.requests.request import PlannedRequest
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.releases import Release
+from loadgen.sglang.request import Shape
+from loadgen.sglang.scheduler import Scheduler
+from loadgen.sglang.server import ServerTraits
+from loadgen.volleys.cached_candidates import clearing, flooding
 from loadgen.volleys.cached_planner import CachedPlanner
 from loadgen.volleys.forecast import after_volley
 

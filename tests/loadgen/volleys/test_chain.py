@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from loadgen.coverage import Cell, Coverage, cell_of
-from loadgen.pages import Pool
-from loadgen.scenarios.base import ServerTraits
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.server import ServerTraits
 from loadgen.volleys.chain import Chains
 from loadgen.volleys.planner import Planner, Volley
 

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadgen.coverage import Cell, Coverage, Filler, cell_of
-from loadgen.pages import Pool, Shape
-from loadgen.scenarios.base import ServerTraits
-from loadgen.scheduler_model import Release
-from loadgen.volleys.drawn import DRAWN
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.releases import Release
+from loadgen.sglang.request import Shape
+from loadgen.sglang.server import ServerTraits
 from loadgen.volleys.forecast import Forecast
 from loadgen.volleys.planner import JOINT, Planner
+from loadgen.volleys.random_volleys import DRAWN
 
 CHUNK = 8192
 

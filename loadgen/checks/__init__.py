@@ -1,0 +1,1 @@
+"""What is found wrong with a server that has not crashed: wrong answers, requests that starve."""

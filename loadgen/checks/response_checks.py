@@ -1,0 +1,133 @@
+"""What is watched for while load is made: wrong answers, and requests that are not served."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..http.client import GenerateClient, GenerateRequest
+from ..http.connection import HttpError
+from ..http.stream import TokenTimes
+from ..requests.outcome import Completion
+from ..requests.prompts import PromptMaker
+from ..requests.request import PlannedRequest
+from ..sglang.steps import ObservedStep
+from .fairness import Call, Fairness, Work
+from .findings import Found
+from .witness import Dispute, Sighting, Witnesses, contradicting
+
+_MOST_SETTLED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A request on its way.
+
+    Attributes:
+        number: from which its own tokens come.
+        step: the last decode step before it was sent, as recorded.
+        witness: whether its answer is held against others.
+    """
+
+    number: int
+    planned: PlannedRequest
+    request: GenerateRequest
+    step: int | None
+    witness: bool
+
+
+class Scrutiny:
+    """Looks at every request of a load.
+
+    Args:
+        work: what the server has done so far; None when nobody can tell, and nothing is said about fairness then.
+        witnesses: None: there are none.
+
+    Attributes:
+        disputes: answers that differ, to be settled by asking the server.
+    """
+
+    def __init__(
+        self,
+        prompts: PromptMaker,
+        witnesses: Witnesses | None = None,
+        fairness: Fairness | None = None,
+        work: Callable[[], Work] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.witnesses = witnesses
+        self._prompts = prompts
+        self._fairness = fairness or Fairness(math.inf)
+        self._work = work
+        self._clock = clock
+        self._began: float | None = None
+        self._step: int | None = None
+        self._found: list[Found] = []
+        self._settled = 0
+        self.disputes: list[Dispute] = []
+
+    @property
+    def given_up(self) -> int:
+        """Requests that were taken back because the server stood idle, and has stood idle since."""
+        return self._fairness.suspects
+
+    def sending(self, number: int, planned: PlannedRequest) -> Sending:
+        """The request to send for a planned one."""
+        witness = self.witnesses is not None and self.witnesses.chooses(number, planned)
+        maker = self.witnesses if witness and self.witnesses else self._prompts
+        prompt = maker.prompt(number, planned)
+        request = GenerateRequest(prompt, planned.shape.max_new_tokens)
+        return Sending(number, planned, request, self._step, witness)
+
+    def sent(self, sendings: Sequence[Sending], tokens: TokenTimes | None) -> Call:
+        """A call with these requests is being sent."""
+        return self._fairness.sent([sending.planned for sending in sendings], self._clock(), tokens)
+
+    def ended(self, call: Call, sendings: Sequence[Sending], completions: Sequence[Completion]) -> None:
+        """A call is over.
+
+        Args:
+            completions: one for each of its requests.
+        """
+        self._fairness.ended(call, completions, self._clock())
+        for sending, completion in zip(sendings, completions, strict=True):
+            seen = Sighting(self._clock() - (self._began or self._clock()), sending.step, self._step)
+            found = contradicting(completion, sending.planned.shape, seen)
+            if found is not None:
+                self._found.append(found)
+            elif sending.witness and self.witnesses is not None:
+                dispute = self.witnesses.heard(sending.number, sending.planned, completion, seen)
+                if dispute is not None and self._settled < _MOST_SETTLED:
+                    self._settled += 1
+                    self.disputes.append(dispute)
+
+    def look(self, steps: Sequence[ObservedStep]) -> Sequence[Call]:
+        """Called often, with the decode steps since the last time. Returns calls that the load should take back."""
+        self._began = self._began or self._clock()
+        if steps:
+            self._step = steps[-1].step
+        if self._work is None:
+            return ()
+        return self._fairness.look(self._clock(), self._work())
+
+    async def settle(self, dispute: Dispute, client: GenerateClient) -> None:
+        """Ask for the token in which two answers differ. What cannot be settled is left for after the load."""
+        assert self.witnesses is not None
+        try:
+            (verdict,) = await client.score([GenerateRequest(dispute.prompt, 1)])
+        except (HttpError, ValueError):
+            return
+        found = self.witnesses.settle(dispute, verdict)
+        if found is not None:
+            self._found.append(found)
+
+    def served(self) -> None:
+        """After the load the server has served a request."""
+        self._fairness.served(self._clock())
+
+    def take(self) -> list[Found]:
+        """What was found since the last time."""
+        found, self._found = self._found, []
+        return found + self._fairness.take()

@@ -1,0 +1,1 @@
+"""HTTP to a SGLang server, and what its answers say."""

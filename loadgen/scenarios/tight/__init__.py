@@ -1,0 +1,1 @@
+"""`tight`: every decode step takes the last free pages."""

@@ -1,0 +1,181 @@
+"""The carousel: which request crosses in which decode step, and what to queue next (pure).
+
+Each request lives just long enough to cross one page boundary, in its last decode step; those at the head of the
+server's waiting queue take the pages that it gives back. The server admits in the order of arrival, so from the
+batch sizes that the probe saw it follows exactly which requests run, and in which decode step each of them will cross.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable
+
+from ...sglang.steps import ObservedStep
+from .crossing_schedule import PAUSE_STEPS, Course
+from .forecast import Admission, Forecast
+from .requests import Rider, Ticket
+
+_FARTHEST_STEPS = 1000
+_USUAL_SHORTAGE = 8
+"""A part of the rows may be missing before a step is given up to make more of them."""
+
+
+class OutOfStep(Exception):
+    """The server did something that the carousel did not foresee, so that what it believes is no longer true.
+
+    Attributes:
+        cause: one of few, without figures.
+    """
+
+    def __init__(self, cause: str, detail: str) -> None:
+        super().__init__(f"{cause}: {detail}")
+        self.cause = cause
+
+
+class Carousel:
+    """What runs and what waits, kept in step with the server by the decode steps that the probe saw.
+
+    Args:
+        page_size: tokens a page; no request can cross later than in its own step `page_size`.
+        prefill_pages: pages that one prefill takes.
+        overlap: whether the server schedules a step before it has the results of the one before (its default).
+        seed: of the order in which requests cross where any will do.
+
+    Attributes:
+        free: pages that were free after the last step that was seen, without those of the requests that ended with it.
+    """
+
+    def __init__(self, page_size: int, prefill_pages: int, overlap: bool, seed: int = 0) -> None:
+        self._page_size = page_size
+        self._prefill_pages = prefill_pages
+        self._overlap = overlap
+        self._now = 0
+        self._late = False
+        self._random = random.Random(seed)
+        self.free = 0
+        self.riders: list[Rider] = []
+        self.queue: deque[Ticket] = deque()
+
+    def board(self, tickets: Iterable[Ticket]) -> None:
+        """Tell the carousel of requests that are sent now, in the order in which they are sent."""
+        self.queue.extend(tickets)
+
+    def follow(self, step: ObservedStep) -> None:
+        """Take in one decode step.
+
+        Raises:
+            OutOfStep: the step is not the one that follows from what runs and what waits.
+        """
+        self._now = step.step
+        returned = sum(_pages_at_end(rider) for rider in self.riders if rider.last_step < step.step)
+        self.riders = [
+            rider.after_crossing(self._page_size) if rider.crosses < step.step else rider
+            for rider in self.riders
+            if rider.last_step >= step.step
+        ]
+        joined = step.batch_size - len(self.riders)
+        if step.retracted:
+            raise OutOfStep("requests were retracted", f"{step.retracted} before step {step.step}")
+        if not 0 <= joined <= len(self.queue):
+            detail = f"{joined} in step {step.step}, when {len(self.queue)} waited"
+            raise OutOfStep("other requests joined than were due", detail)
+        # A step that needs no page that is missing runs before the pages of those that have just ended are back.
+        self._late = self._overlap and not step.extends and returned > 0 and step.free < self.free + returned
+        self.free = step.free - step.need + (returned if self._late else 0)
+        for _ in range(joined):
+            self.riders.append(self.queue.popleft().ride(step.step))
+        need = sum(rider.crosses == step.step for rider in self.riders)
+        if need != step.need:
+            detail = f"{step.need} in step {step.step}, foreseen were {need}"
+            raise OutOfStep("other pages were needed than foreseen", detail)
+
+    def successors(self, count: int, course: Course) -> list[Ticket]:
+        """The next requests to queue, so that in each decode step as many cross as the course says.
+
+        In a pass of admissions they take what is free but for the pages that the next step needs. Admission
+        charges each of them a page too many, so at most as many are admitted as pages are to be left.
+        """
+        planned: list[Ticket] = []
+        barred = 0
+
+        def plan(admission: Admission) -> Ticket | None:
+            nonlocal barred
+            if len(planned) == count:
+                return None
+            ticket = self._next_ticket(admission, forecast, course, barred)
+            if ticket is None:
+                # Whoever is planned next is in the queue by then, and must not be admitted in this pass.
+                barred = max(barred, admission.room)
+            else:
+                planned.append(ticket)
+                barred = 0
+            return ticket
+
+        forecast = Forecast(
+            self._now,
+            self.free,
+            self.riders,
+            self.queue,
+            plan,
+            page_size=self._page_size,
+            overlap=self._overlap,
+            late=self._late,
+        )
+        last = self._now + _FARTHEST_STEPS + len(self.queue) + count
+        while len(planned) < count and forecast.step < last:
+            forecast.advance()
+        return planned
+
+    def _next_ticket(self, admission: Admission, forecast: Forecast, course: Course, barred: int) -> Ticket | None:
+        leave, missing = self._aims(admission, forecast, course)
+        pages = min(admission.free - leave, self._prefill_pages - 1 - admission.pages)
+        most = leave - admission.admitted
+        if pages < 1 or most < 1:
+            return None
+        share = -(-pages // max(1, min(missing - admission.admitted, most, pages)))
+        share = max(share, min(barred, pages))
+        if share < barred:
+            return None
+        crossing_step = self._vacant_step(admission.step, forecast, course)
+        return Ticket(share, crossing_step - admission.step + 1)
+
+    def _aims(self, admission: Admission, forecast: Forecast, course: Course) -> tuple[int, int]:
+        """Pages to leave free after a pass of admissions, and requests to admit in it."""
+        step = admission.step
+        leave = forecast.keeping[step] + (forecast.ending[step] or course.next_need(step))
+        # What comes back with this step has to be enough for the next, or some of it is left free now.
+        lacking = max(0, course.turn(step + 1).need - forecast.ending[step + 1])
+        next_need = forecast.crossing(step + 1) + min(lacking, leave)
+        leave = max(leave, forecast.crossing(step) + next_need - forecast.coming_back(step))
+        missing = course.turn(step).others + forecast.ending[step] - (forecast.rows - admission.admitted)
+        if missing > leave + course.turn(step).others // _USUAL_SHORTAGE:
+            # More are admitted when more pages are left: the next step has some to spare, and then there are more rows.
+            leave = max(leave, min(missing, (admission.free + admission.pages) // 2))
+        return leave, missing
+
+    def _vacant_step(self, first_step: int, forecast: Forecast, course: Course) -> int:
+        """The decode step in which a request crosses that joins in `first_step`: the first that lacks one, or any.
+
+        Not its first step: the prompt of a request that crosses at once fills its last page to the brim, and SGLang
+        does not admit that into the space that another left.
+        """
+        last = first_step + self._page_size - 1
+        vacant: list[int] = []
+        lacking = 0
+        joining_later = 0
+        for step in range(first_step + 1, last):
+            turn = course.turn(step)
+            lack = max(0, turn.need - forecast.ending[step])
+            lacking += lack
+            if lack and (not turn.newest or first_step >= step - PAUSE_STEPS):
+                vacant.append(step)
+            # Those who join later must be enough for all that is then still lacking up to here.
+            if vacant and (lacking > joining_later or not course.turn(first_step).mixed):
+                break
+            joining_later += course.joining(step)
+        return self._random.choice(vacant) if vacant else last
+
+
+def _pages_at_end(rider: Rider) -> int:
+    return rider.pages + (rider.crosses <= rider.last_step)

@@ -1,0 +1,147 @@
+"""What SGLang's scheduler will do with a carousel: who joins in which decode step, and how many pages are free (pure).
+
+It follows `get_next_batch_to_run` and `update_running_batch` of `managers/scheduler.py` (0.5.23) as far as a carousel
+can bring them: pages are never short, and prompts fit into one prefill.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from .requests import Rider, Ticket
+
+
+@dataclass
+class Admission:
+    """A pass of admissions.
+
+    Attributes:
+        step: the decode step that those who are admitted join in.
+        free: pages that are free now.
+        room: pages that admission takes to be left: it charges each request one too many.
+        admitted: requests so far.
+        pages: pages that they hold.
+    """
+
+    step: int
+    free: int
+    room: int
+    admitted: int = 0
+    pages: int = 0
+
+
+class Forecast:
+    """Goes on from the last step that was seen.
+
+    Args:
+        step: that decode step.
+        free: pages that were free after it, without those of the requests that ended with it.
+        late: pages of the requests that ended the step before came back only while it ran, and `free` has them.
+        planner: the next request, when none waits any more; None: nobody else is to be admitted in this pass.
+
+    Attributes:
+        rows: requests that run, without those that ended.
+        ending: how many requests cross and end in each decode step.
+        keeping: how many cross and run on.
+    """
+
+    def __init__(
+        self,
+        step: int,
+        free: int,
+        riders: Iterable[Rider],
+        queue: Iterable[Ticket],
+        planner: Callable[[Admission], Ticket | None],
+        *,
+        page_size: int,
+        overlap: bool,
+        late: bool,
+    ) -> None:
+        self.step = step
+        self.free = free
+        self.rows = 0
+        self.ending: Counter[int] = Counter()
+        self.keeping: Counter[int] = Counter()
+        self._page_size = page_size
+        self._overlap = overlap
+        self._late = late
+        self._queue = deque(queue)
+        self._planner = planner
+        self._crossing: defaultdict[int, list[Rider]] = defaultdict(list)
+        self._leaving: defaultdict[int, list[int]] = defaultdict(list)
+        self._returning = 0
+        for rider in riders:
+            if rider.last_step == step:
+                self._returning += rider.pages + 1
+            else:
+                self._seat(rider.after_crossing(page_size) if rider.crosses == step else rider)
+
+    def crossing(self, step: int) -> int:
+        """Requests that cross in a decode step, of those that are known."""
+        return self.ending[step] + self.keeping[step]
+
+    def coming_back(self, step: int) -> int:
+        """Pages of the requests that end with a decode step, of those that are known."""
+        crossing = sum(rider.pages + 1 for rider in self._crossing[step] if rider.last_step == step)
+        return crossing + sum(self._leaving[step])
+
+    def advance(self) -> None:
+        """Go on to the next decode step."""
+        if not self._overlap:
+            self._take_back_and_admit()
+        else:
+            if self._late and self._admit():
+                # The prefill ran, and with it the last step's requests were seen to end.
+                self._take_back_and_admit()
+            if self.crossing(self.step + 1) > self.free:
+                # The step is put off until the pages of those that end have come back.
+                self._take_back_and_admit()
+        self.step += 1
+        self.free += self._returning - self.crossing(self.step)
+        self._late = self._returning > 0
+        self._returning = 0
+        self._leave()
+
+    def _take_back_and_admit(self) -> None:
+        if self._returning:
+            self.free += self._returning
+            self._returning = 0
+            self._admit()
+
+    def _admit(self) -> bool:
+        """A pass of admissions; whether anybody was admitted."""
+        admission = Admission(self.step + 1, self.free, self.free)
+        while True:
+            ticket = self._queue[0] if self._queue else self._planner(admission)
+            if ticket is None or not ticket.fits(admission.room, self._page_size):
+                break
+            if self._queue:
+                self._queue.popleft()
+            self._seat(ticket.ride(admission.step))
+            admission.admitted += 1
+            admission.pages += ticket.pages
+            admission.free -= ticket.pages
+            admission.room -= ticket.pages + 1
+        self.free = admission.free
+        return admission.admitted > 0
+
+    def _seat(self, rider: Rider) -> None:
+        self.rows += 1
+        if rider.crosses > rider.last_step:
+            self._leaving[rider.last_step].append(rider.pages)
+        else:
+            self._crossing[rider.crosses].append(rider)
+            (self.ending if rider.crosses == rider.last_step else self.keeping)[rider.crosses] += 1
+
+    def _leave(self) -> None:
+        for rider in self._crossing.pop(self.step, []):
+            self.rows -= 1
+            if rider.last_step == self.step:
+                self._returning += rider.pages + 1
+            else:
+                self._seat(rider.after_crossing(self._page_size))
+        for pages in self._leaving.pop(self.step, []):
+            self.rows -= 1
+            self._returning += pages

@@ -1,0 +1,1 @@
+"""`waves`: waves that stand in the spec."""

@@ -1,0 +1,72 @@
+"""From waves that were sent to waves that are written down, and make the same load again (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...requests.notation import write_requests
+from ...requests.wave import SentWave
+from .scenario import WrittenWave
+
+# A driver that looks often sends waves closer to each other than this by the way alone.
+_LONG_PAUSE_SECONDS = 0.05
+
+
+def write_down(sent: Sequence[SentWave], *, idle_is_enough: bool = True) -> tuple[WrittenWave, ...]:
+    """The waves with which the scenario `waves` makes the load of `sent` again, up to its end.
+
+    Args:
+        sent: the last waves that were sent, in order.
+        idle_is_enough: whether a server that was idle has nothing left of what was sent to it before, as without a
+            prefix cache. Only the waves since then are written down.
+
+    Returns:
+        waves, of which the first begins on an idle server. Where `sent` begins in the middle of the load, what was
+        open then comes first, all at once.
+    """
+    if not sent:
+        return ()
+    idle = [place for place, wave in enumerate(sent) if not wave.open_requests]
+    # Of a request whose client has just hung up nothing is open here, and the server may still be at it.
+    calm = [place for place in idle if not (place and any(r.hangs_up for r in sent[place - 1].wave.requests))]
+    begins = calm or idle
+    if not begins:
+        together = _open_at_first(sent)
+        return _written([sent[:together], *([wave] for wave in sent[together:])])
+    return _written([[wave] for wave in sent[begins[-1] if idle_is_enough else idle[0] :]])
+
+
+def _open_at_first(sent: Sequence[SentWave]) -> int:
+    """How many of these waves together have as many requests as were open when the first was sent."""
+    requests = 0
+    for place, wave in enumerate(sent):
+        requests += len(wave.wave.requests)
+        if requests >= sent[0].open_requests:
+            return place + 1
+    return len(sent)
+
+
+def _written(groups: Sequence[Sequence[SentWave]]) -> tuple[WrittenWave, ...]:
+    waves: list[WrittenWave] = []
+    number, began, previous = 1, groups[0][-1], None
+    for group in groups:
+        last = group[-1]
+        idle = not last.open_requests and previous is not None
+        if idle:
+            began = last
+        requests = [request for wave in group for request in wave.numbered]
+        # When no step was seen between the two, only time tells them apart.
+        stepped = previous is None or idle or previous.decode_steps != last.decode_steps
+        pause = 0.0 if stepped or previous is None else round(last.elapsed - previous.elapsed, 3)
+        waves.append(
+            WrittenWave(
+                idle=idle,
+                after_steps=0 if idle else last.decode_steps - began.decode_steps,
+                after_seconds=pause if pause >= _LONG_PAUSE_SECONDS else 0.0,
+                streamed=last.wave.streamed,
+                requests=write_requests(requests, number),
+            )
+        )
+        number = requests[-1][0] + 1
+        previous = last
+    return tuple(waves)

@@ -1,0 +1,117 @@
+"""What SGLang admits: which requests at all, and which of them in one pass, as `schedule_policy.py` decides it."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from ..pages import Pool, pages_for
+from ..request import Shape
+from .page_pool import PagePool
+from .request import Request
+
+if TYPE_CHECKING:
+    from .prefix_cache import PrefixCache
+
+MAX_PREFILL_TOKENS = 16384
+"""server_args.py: the default of --max-prefill-tokens."""
+
+
+class NotServable(ValueError):
+    """SGLang would refuse the request, or answer it with fewer tokens than were asked for."""
+
+
+def check_servable(shape: Shape, size: Pool) -> None:
+    """tp_worker.py, utils.py (validate_input_length), scheduler.py (init_req_max_new_tokens), and allocator/base.py.
+
+    Raises:
+        NotServable: the prompt is too long, or the answer is.
+    """
+    longest_request = size.tokens - 1
+    paged_prompt = pages_for(shape.prompt_tokens, size.page_size) * size.page_size
+    longest_answer = min(longest_request - shape.prompt_tokens, size.tokens - paged_prompt - size.page_size) - 1
+    if shape.prompt_tokens >= longest_request - 5 or shape.max_new_tokens > longest_answer:
+        raise NotServable(f"{shape} on {size}")
+
+
+class Verdict(enum.Enum):
+    """What stands in the way of the next admission: AddReqResult."""
+
+    CONTINUE = enum.auto()
+    NO_TOKEN = enum.auto()
+    OTHER = enum.auto()
+
+
+class PrefillAdder:
+    """First come, first served, with SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION=0.
+
+    So nothing is charged for tokens that are still to be decoded, by the admitted or by those that run, whatever
+    the new token ratio.
+
+    Attributes:
+        admitted: requests, and how many tokens of each are prefilled in this pass.
+        unfinished: the request admitted in this pass whose prompt it does not bring to its end.
+    """
+
+    def __init__(self, pool: PagePool, chunked_prefill_size: int, cache: PrefixCache | None = None) -> None:
+        self._page_size = pool.size.page_size
+        self._pool = pool
+        self._cache = cache
+        self._charged = 0
+        self._input = MAX_PREFILL_TOKENS
+        self._chunk = chunked_prefill_size
+        self.admitted: list[tuple[Request, int]] = []
+        self.unfinished: Request | None = None
+
+    def verdict(self) -> Verdict:
+        """budget_state."""
+        if self._tokens() <= 0:
+            return Verdict.NO_TOKEN
+        return Verdict.OTHER if self._input <= 0 or self._chunk <= 0 else Verdict.CONTINUE
+
+    def add(self, request: Request) -> Verdict:
+        """add_one_req, _select_prefill_admission: prompt and one page more must be less than what is left."""
+        tokens = request.to_prefill
+        if self._cache is not None:
+            # What is in the tree already is locked, so that it cannot be counted twice.
+            request.pages = self._cache.match(request)
+            request.tokens = len(request.pages) * self._page_size
+            tokens -= request.tokens
+        if not tokens + self._page_size < self._tokens():
+            self._let_go(request)
+            return Verdict.NO_TOKEN
+        if self._paged(tokens) > self._chunk:
+            tokens = self._chunk // self._page_size * self._page_size
+            if tokens <= 0:
+                self._let_go(request)
+                return Verdict.OTHER
+            self.unfinished = request
+        self._charge(request, tokens)
+        return self.verdict()
+
+    def add_unfinished(self, request: Request) -> Request | None:
+        """add_chunked_req: goes on with a prompt; returns the request when its end is still not reached."""
+        left = request.to_prefill - request.tokens
+        limit = min(self._chunk, self._tokens()) if self._tokens() > 0 else self._chunk
+        self._charge(request, min(left, limit))
+        return request if left > limit else None
+
+    def _let_go(self, request: Request) -> None:
+        if self._cache is not None:
+            self._cache.unlock(request)
+            request.pages, request.tokens = [], 0
+
+    def _charge(self, request: Request, tokens: int) -> None:
+        """_update_prefill_budget, PrefillBudget.reserve: whole pages, and one page more for each request."""
+        self.admitted.append((request, tokens))
+        self._charged += self._paged(tokens) + self._page_size
+        self._input -= self._paged(tokens)
+        self._chunk -= self._paged(tokens)
+
+    def _tokens(self) -> int:
+        """PrefillBudget.remaining_total: tokens that are free or can be made so, and are not charged yet."""
+        pages = self._pool.free_pages + (self._cache.evictable_pages if self._cache is not None else 0)
+        return pages * self._page_size - self._charged
+
+    def _paged(self, tokens: int) -> int:
+        return pages_for(tokens, self._page_size) * self._page_size

@@ -1,0 +1,56 @@
+"""A request on its way through the model of the scheduler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..request import Segment, Shape
+
+if TYPE_CHECKING:
+    from .prefix_cache import Node
+
+
+@dataclass(eq=False)
+class Request:
+    """A request on its way through the scheduler.
+
+    Attributes:
+        output: new tokens whose results the scheduler has seen.
+        tokens: tokens with a KV entry.
+        pages: the pages that hold them, in order.
+        first_step: the scheduler's decode step that was its first; 0 before it.
+        decode_steps: decode steps that it took part in.
+        crossings: those of its own decode steps, from 1, in which it needed a page.
+        number: which of all requests it is; its own tokens are nobody else's.
+        shared: what its prompt begins with, as others' prompts may.
+        node: the node of the prefix cache that holds the last of its pages that are in the tree.
+    """
+
+    shape: Shape
+    output: int = 0
+    tokens: int = 0
+    pages: list[int] = field(default_factory=list)
+    finished: bool = False
+    aborted: bool = False
+    retracted: bool = False
+    first_step: int = 0
+    decode_steps: int = 0
+    crossings: list[int] = field(default_factory=list)
+    number: int = 0
+    shared: Segment | None = None
+    node: Node | None = None
+
+    @property
+    def to_prefill(self) -> int:
+        """Tokens of the prompt and of what was answered before a retraction."""
+        return self.shape.prompt_tokens + self.output
+
+    @property
+    def ends_with_next_token(self) -> bool:
+        """schedule_batch.py, Req.next_output_finishes_by_length."""
+        return self.output + 1 >= self.shape.max_new_tokens
+
+    def needs_page(self, page_size: int) -> bool:
+        """Whether its next decode step opens a page: schedule_batch.py, new_tokens_required_next_decode."""
+        return self.tokens % page_size == 0

@@ -1,0 +1,322 @@
+"""SGLang's scheduler, one iteration of its event loop at a time (pure).
+
+It follows SGLang 0.5.23, files under `sglang/srt/managers`, launched with no early stop and nothing reserved for
+tokens to come. 0.5.18 is modelled too; where it differs, `Release` is asked. Of what requests say only which
+of their prompts begin alike is known, for the radix cache.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Iterable
+
+from ..pages import Pool, pages_for
+from ..releases import Release
+from ..request import Segment, Shape
+from ..steps import ModelStep
+from .admission import PrefillAdder, Verdict, check_servable
+from .batch import Batch
+from .page_pool import PagePool
+from .prefix_cache import PrefixCache
+from .request import Request
+
+CHUNKED_PREFILL_SIZE = 8192
+_RETRACT_DECODE_STEPS = 20
+"""environ.py: the default of SGLANG_RETRACT_DECODE_STEPS."""
+
+
+class Scheduler:
+    """Takes requests in, and makes one iteration of the event loop at a time.
+
+    Attributes:
+        steps: every decode step so far, as the probe would have recorded it.
+        ended: requests that ended, in order.
+        skipped: how often a decode step was put off for the pages of requests that were about to end.
+        retracted: how many requests were retracted.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        overlap: bool = True,
+        release: Release = Release.V0_5_23,
+        chunked_prefill_size: int = CHUNKED_PREFILL_SIZE,
+        prefix_cache: bool = False,
+    ) -> None:
+        self.pool = PagePool(pool)
+        self.cache = PrefixCache(self.pool, splits_at_prompt=release is not Release.V0_5_18) if prefix_cache else None
+        self.steps: list[ModelStep] = []
+        self.ended: list[Request] = []
+        self.skipped = 0
+        self.retracted = 0
+        self._page_size = pool.page_size
+        self._overlap = overlap
+        self._release = release
+        self._chunked_prefill_size = chunked_prefill_size
+        self._waiting: list[Request] = []
+        self._running = Batch()
+        self._last: Batch | None = None
+        self._results: deque[Batch] = deque()
+        self._unfinished: Request | None = None
+        self._extends = 0
+        self._retracted_before = 0
+        self._evicted_before = 0
+        self._submitted = 0
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the waiting queue."""
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        return not (self._waiting or self._running.requests or self._results or self._unfinished or self._last)
+
+    def fork(self) -> Scheduler:
+        """An idle scheduler in the same state, with no history: what is done to it leaves this one alone."""
+        assert self.idle
+        forked = copy.copy(self)
+        # Together, since the cache gives its pages back to the pool.
+        forked.pool, forked.cache = copy.deepcopy((self.pool, self.cache))
+        forked.steps, forked.ended = [], []
+        forked.skipped = forked.retracted = forked._retracted_before = 0
+        forked._waiting, forked._results, forked._running = [], deque(), Batch(is_full=self._running.is_full)
+        return forked
+
+    def submit(self, shape: Shape, shared: Segment | None = None) -> Request:
+        """A request arrives.
+
+        Args:
+            shared: what its prompt begins with, as others' prompts may; the rest of it is its own.
+
+        Raises:
+            NotServable: SGLang would refuse it, or cut its answer.
+        """
+        check_servable(shape, self.pool.size)
+        self._submitted += 1
+        request = Request(shape, number=self._submitted, shared=shared)
+        self._waiting.append(request)
+        return request
+
+    def iterate(self) -> None:
+        """scheduler.py, event_loop_normal and event_loop_overlap."""
+        batch = self._next_batch()
+        if batch is not None:
+            self._results.append(Batch(list(batch.requests), batch.is_prefill, unfinished=batch.unfinished))
+        # With overlap, results are seen after the next batch was launched.
+        if self._last is not None if self._overlap else batch is not None:
+            self._process(self._results.popleft())
+        self._last = batch
+
+    def _next_batch(self) -> Batch | None:
+        """scheduler.py, get_next_batch_to_run."""
+        if self.cache is not None and self._unfinished is not None:
+            self.cache.keep(self._unfinished)
+        self._merge_last_prefill()
+        if self._release is not Release.V0_5_18:
+            self._drop_finished()
+        prefill = self._prefill()
+        if prefill is not None:
+            return prefill
+        return self._decode() if self._running.requests else None
+
+    def _drop_finished(self) -> None:
+        """0.5.18 does it in update_running_batch, so a request that ended opens admission only after a decode step."""
+        finished = [request for request in self._running.requests if request.finished]
+        self._running.drop(finished)
+        if finished:
+            self._running.is_full = False
+
+    def _merge_last_prefill(self) -> None:
+        last = self._last
+        if last is None or not last.is_prefill:
+            return
+        leaving = [r for r in last.requests if r.finished or r is self._unfinished or r is last.unfinished]
+        last.drop(leaving)
+        if leaving:
+            self._running.is_full = False
+        if self._running.requests:
+            self._running.requests = self._running.requests + last.requests
+        elif last.requests:
+            self._running = last
+
+    def _prefill(self) -> Batch | None:
+        """scheduler.py, _get_new_batch_prefill_raw."""
+        running = self._running
+        if not running.requests and self._release is not Release.V0_5_18:
+            running.is_full = False
+        if self._unfinished is None and (running.is_full or not self._waiting):
+            return None
+        adder = PrefillAdder(self.pool, self._chunked_prefill_size, self.cache)
+        going_on = self._unfinished
+        if going_on is not None:
+            self._unfinished = adder.add_unfinished(going_on)
+        for request in self._waiting:
+            if adder.verdict() is Verdict.OTHER:
+                break
+            verdict = adder.add(request)
+            if verdict is Verdict.NO_TOKEN:
+                running.is_full = bool(adder.admitted or running.requests or self._release is Release.V0_5_18)
+            if verdict is not Verdict.CONTINUE:
+                break
+        if not adder.admitted:
+            return None
+        # First come, first served: those of the queue that were admitted stand at its head.
+        del self._waiting[: sum(request is not going_on for request, _ in adder.admitted)]
+        self._unfinished = adder.unfinished or self._unfinished
+        # alloc_paged_token_slots_extend: as if each row needed a page more.
+        self._make_room(sum(tokens + self._page_size for _, tokens in adder.admitted))
+        for request, tokens in adder.admitted:
+            request.retracted = False
+            request.pages += self.pool.extend(request.tokens, request.tokens + tokens)
+            request.tokens += tokens
+        self._extends += 1
+        return Batch([request for request, _ in adder.admitted], is_prefill=True, unfinished=self._unfinished)
+
+    def _decode(self) -> Batch | None:
+        """scheduler.py, update_running_batch; None when the step is put off, or nobody is left to decode."""
+        running = self._running
+        self._drop_finished()
+        rows_before = len(running.requests)
+        finishing = self._finishing_in_flight()
+        running.drop(finishing)
+        if not running.requests:
+            running.is_full = False
+            return None
+        if not self._fits(running.requests):
+            if finishing:
+                running.is_full = False
+                self.skipped += 1
+                return None
+            self._retract()
+        if len(running.requests) < rows_before:
+            running.is_full = False
+        if not running.requests:
+            return None
+        self._allocate()
+        running.is_prefill = False
+        running.unfinished = None
+        return running
+
+    def _finishing_in_flight(self) -> list[Request]:
+        """scheduler.py, _reqs_finishing_inflight: rows whose last token is computed already. 0.5.18 decodes them on."""
+        if not self._overlap or not self._results or self._release is Release.V0_5_18:
+            return []
+        in_flight = set(map(id, self._results[0].requests))
+        return [r for r in self._running.requests if id(r) in in_flight and r.ends_with_next_token]
+
+    def _retract(self) -> None:
+        """schedule_batch.py, retract_decode: fewest new tokens first, of those the longest prompt; at least one."""
+        kept = sorted(self._running.requests, key=lambda r: (r.output, -r.shape.prompt_tokens), reverse=True)
+        enough = False
+        while not enough and len(kept) > 1:
+            self._put_back(kept.pop())
+            self._make_room(len(kept) * _RETRACT_DECODE_STEPS)
+            enough = self._fits(kept)
+        if not self._fits(kept):
+            kept[0].aborted = kept[0].finished = True
+            self._give_up(kept[0])
+            self.ended.append(kept.pop())
+        # The rows stay in the order of the sort.
+        self._running.requests = kept
+
+    def _put_back(self, request: Request) -> None:
+        """release_req, Req.reset_for_retract: it waits behind all others, to be prefilled with what it has answered."""
+        self._give_up(request)
+        request.retracted = True
+        self.retracted += 1
+        self._waiting.append(request)
+
+    def _give_up(self, request: Request) -> None:
+        """release_kv_cache, with nothing more put into the tree."""
+        if self.cache is None:
+            self.pool.release(request.pages)
+        else:
+            self.pool.release(self.cache.own(request))
+            self.cache.unlock(request)
+        request.pages = []
+        request.tokens = 0
+
+    def _allocate(self) -> None:
+        """schedule_batch.py, prepare_for_decode: alloc_decode, in the order of the rows."""
+        rows = self._running.requests
+        # alloc_paged_token_slots_decode: as if each row needed a page.
+        self._make_room(len(rows) * self._page_size)
+        evicted = self.cache.evicted if self.cache is not None else 0
+        needing = [row for row, request in enumerate(rows) if request.needs_page(self._page_size)]
+        self.steps.append(
+            ModelStep(
+                step=len(self.steps) + 1,
+                batch_size=len(rows),
+                need=len(needing),
+                free=self.pool.free_pages,
+                trailing=len(rows) - 1 - needing[-1] if needing else 0,
+                extends=self._extends,
+                retracted=self.retracted - self._retracted_before,
+                evicted=evicted - self._evicted_before,
+                cached=self.cache.evictable_pages if self.cache is not None else 0,
+            )
+        )
+        self._evicted_before = evicted
+        self._extends = 0
+        self._retracted_before = self.retracted
+        for request in rows:
+            request.decode_steps += 1
+            request.first_step = request.first_step or self.steps[-1].step
+        for row, page in zip(needing, self.pool.take(len(needing)), strict=True):
+            rows[row].pages.append(page)
+            rows[row].crossings.append(rows[row].decode_steps)
+        for request in rows:
+            request.tokens += 1
+
+    def _fits(self, requests: list[Request]) -> bool:
+        """check_decode_mem: whether there are pages for their next decode step, or can be made."""
+        pages = self._pages_needed(requests)
+        self._make_room(pages * self._page_size)
+        return pages <= self.pool.free_pages
+
+    def _make_room(self, tokens: int) -> None:
+        if self.cache is not None:
+            self.cache.make_room(tokens)
+
+    def _pages_needed(self, requests: Iterable[Request]) -> int:
+        return sum(request.needs_page(self._page_size) for request in requests)
+
+    def _process(self, result: Batch) -> None:
+        """scheduler_components/batch_result_processor.py: a token for each row; pages of those that end come back."""
+        for request in result.requests:
+            if request.finished or request.retracted or request is result.unfinished:
+                continue
+            request.output += 1
+            if request.output >= request.shape.max_new_tokens:
+                self._end(request)
+            elif result.is_prefill and self.cache is not None:
+                self.cache.keep(request)
+
+    def _end(self, request: Request) -> None:
+        self.pool.release(request.pages if self.cache is None else self.cache.keep_ended(request))
+        request.pages = []
+        request.finished = True
+        self.ended.append(request)
+
+    def check(self, strangers: int = 0) -> None:
+        """No page is held twice, none is lost, and every request holds just the pages that its tokens fill.
+
+        Args:
+            strangers: how many pages a stranger holds.
+        """
+        batches = [self._running, *self._results, *([self._last] if self._last else [])]
+        known = {id(r): r for batch in batches for r in batch.requests}
+        known |= {id(r): r for r in self._waiting}
+        for request in known.values():
+            expected = 0 if request.finished else pages_for(request.tokens, self._page_size)
+            assert len(request.pages) == expected
+        held: list[int] = []
+        for request in known.values():
+            held += request.pages if self.cache is None else self.cache.own(request)
+        if self.cache is not None:
+            self.cache.check()
+            held += [page for node in self.cache.nodes for page in node.pages]
+        self.pool.check(held, strangers)

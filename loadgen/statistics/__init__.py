@@ -1,0 +1,1 @@
+"""Counts and samples of bounded size (pure)."""

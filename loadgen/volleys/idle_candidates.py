@@ -1,0 +1,172 @@
+"""Volleys aimed at one decode step in which the free pages are just those that are needed (pure).
+
+Pages held and pages needed add up: rows that cross at the step, rows behind the last of them, and as many pages as the
+pool lacks to `need` free ones, held by whichever row is convenient. What stands in the way is admission
+(`schedule_policy.py`, `PrefillAdder`): within a pass each request is charged a page too many, and a request that does
+not fit closes admission until somebody leaves. It is met in four ways, of which a candidate takes some:
+
+- the extra pages are held by the last rows, which the first pass does not admit and the second does;
+- rows that cross at earlier steps, and go on, eat pages that admission has left over;
+- with overlap scheduling, a request that ended with the step before still holds its pages, and is no row any more
+  (`Scheduler.update_running_batch`);
+- *openers*, requests of one or two tokens, end and so open admission again for those that wait.
+
+A retraction (`ScheduleBatch.retract_decode`) takes the row with the fewest new tokens, of those the one with the
+longest prompt, and leaves the others sorted by the same order. So the rows that are to stand behind the crossing ones
+join later, with openers, and the victim with them.
+
+A candidate need not hit: it is tried on the model of the scheduler. `attempt` 0 and the next few take what is most
+often right; all others are drawn.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..sglang.pages import Pool
+from ..sglang.request import Shape
+
+_EARLY_CROSSINGS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
+"""How many rows cross earlier, by attempt: each eats a page that admission left over."""
+
+_SIMPLE_ATTEMPTS = 4
+_LONG_PROMPT_PAGES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """The step that is aimed at.
+
+    Attributes:
+        need: rows that cross.
+        batch_size: rows.
+        trailing: rows behind the last that crosses.
+        after: what is to have come just before: `decode`, `prefill` or `retraction`.
+        surplus: free pages beyond those needed.
+    """
+
+    need: int
+    batch_size: int
+    trailing: int
+    after: str
+    surplus: int = 0
+
+
+def aimed(pool: Pool, overlap: bool, aim: Aim, attempt: int, rng: random.Random) -> Sequence[Shape] | None:
+    """A candidate for a volley that hits, in the order of its requests; None when there is none of the kind drawn."""
+    if aim.after == "retraction":
+        return _in_two_turns(pool, overlap, aim, 1, attempt, rng)
+    if aim.after == "prefill" and attempt % 3 == 2:
+        return _in_two_turns(pool, overlap, aim, 0, attempt, rng)
+    return _together(pool, overlap, aim, attempt, rng)
+
+
+def _together(pool: Pool, overlap: bool, aim: Aim, attempt: int, rng: random.Random) -> list[Shape] | None:
+    """All rows begin to decode in the same step; in step `at` of it `need` of them cross."""
+    at = 1 if aim.after == "prefill" else rng.choice((2, 2, 2, 2, 3, 4))
+    rows = aim.batch_size
+    most_early = min(rows - aim.need, pool.pages - aim.need - rows) if at > 1 else 0
+    early = _early_crossings(most_early, attempt, rng)
+    pages = pool.pages - aim.need - aim.surplus - early
+    # Pages of a request that ends with the step before.
+    in_flight = 0
+    if overlap and (rows == 1 or rng.random() < (0.5 if aim.trailing == 0 else 0.1)):
+        in_flight = rng.randint(1, max(1, pages - rows))
+        pages -= in_flight
+    if pages < rows or early < 0:
+        return None
+    last = rows - 1 - aim.trailing
+    crossing = dict.fromkeys([last, *rng.sample(range(last), aim.need - 1)], at)
+    others = [row for row in range(rows) if row not in crossing]
+    crossing |= {row: rng.randint(1, at - 1) for row in rng.sample(others, early)}
+    sharing = rng.choice((1, 1, 2, aim.need, aim.need + early, (aim.need + early + 1) // 2))
+    held = spread(pages, rows, enough_sharing(pages - rows, rows, sharing))
+    shapes = [row_of(pool, held[row], crossing.get(row), at) for row in range(rows)]
+    if in_flight:
+        shapes.insert(rng.choice((0, rows)), row_of(pool, in_flight, None, at - 1))
+    _add_openers(shapes, attempt, rng)
+    return shapes
+
+
+def _in_two_turns(
+    pool: Pool, overlap: bool, aim: Aim, victims: int, attempt: int, rng: random.Random
+) -> list[Shape] | None:
+    """Some rows begin to decode, those that cross among them; the rows behind them, and victims, join later."""
+    elders = aim.batch_size - aim.trailing
+    openers = 1 if attempt < _SIMPLE_ATTEMPTS else rng.choice((1, 1, 1, 2, 2, 3, 4))
+    # The last opener ends with decode step `openers + 1`; with overlap that opens admission a step later.
+    joined = openers + (3 if overlap else 2)
+    at = joined if victims == 0 else joined + rng.randint(0, 1 if attempt < 8 else 3)
+    most_early = min(aim.batch_size - aim.need, pool.pages - aim.need - aim.batch_size)
+    early = _early_crossings(most_early, attempt, rng)
+    # Each victim holds one page, which comes back.
+    pages = pool.pages - aim.trailing - aim.need - aim.surplus - early
+    filling = pool.pages - 1 - pages - (openers - 1)
+    if early < 0 or pages < elders or filling < 1:
+        return None
+    early_elders = min(early, elders - aim.need)
+    sharing = rng.choice((1, 1, aim.need, (aim.need + 1) // 2))
+    held = spread(pages, elders, enough_sharing(pages - elders, aim.need, sharing))
+    crossing = dict.fromkeys(range(elders - aim.need, elders), at)
+    crossing |= {row: rng.randint(max(1, at - 2), at - 1) for row in rng.sample(range(elders - aim.need), early_elders)}
+    first = [row_of(pool, held[row], crossing.get(row), at) for row in range(elders)]
+    short = [row_of(pool, 1, None, 2 + turn) for turn in range(openers - 1)]
+    first = first + short if rng.random() < 0.7 else short + first
+    # It leaves one page, too little for anybody who waits; or it is the last that a pass admits, and closes admission.
+    if attempt >= _SIMPLE_ATTEMPTS and rng.random() < 0.3:
+        filling = rng.randint(1, filling)
+    first.append(row_of(pool, filling, None, 1))
+    early_younger = early - early_elders
+    # The first of them join when the longest opener, which ends with step 1, has gone.
+    last_step = at - (2 if overlap else 1)
+    second = [
+        row_of(pool, 1, rng.randint(1, 3) if row < early_younger else None, last_step) for row in range(aim.trailing)
+    ]
+    rng.shuffle(second)
+    for _ in range(victims):
+        # Longer than the prompts of the other rows, and no longer in its answer than it must be to be there.
+        answer = at - openers if attempt < 8 else rng.randint(max(2, at - openers - 1), at + 1)
+        second.insert(rng.randint(0, len(second)), Shape(2, answer))
+    _add_openers(second, attempt, rng)
+    return first + second
+
+
+def _add_openers(shapes: list[Shape], attempt: int, rng: random.Random) -> None:
+    if attempt >= _SIMPLE_ATTEMPTS:
+        for _ in range(rng.randint(0, 3)):
+            shapes.insert(rng.randint(0, len(shapes)), Shape(1, rng.choice((1, 1, 2, 3))))
+
+
+def _early_crossings(most: int, attempt: int, rng: random.Random) -> int:
+    """-1 when the pages do not suffice at all."""
+    if most < 0:
+        return -1
+    return min(most, _EARLY_CROSSINGS[attempt]) if attempt < len(_EARLY_CROSSINGS) else rng.randint(0, most)
+
+
+def enough_sharing(extra: int, most: int, sharing: int) -> int:
+    """How many rows share `extra` pages: more than `sharing`, up to `most`, where prompts would be long otherwise.
+
+    Prefill costs the square of a prompt's length.
+    """
+    return min(most, max(sharing, extra // _LONG_PROMPT_PAGES))
+
+
+def spread(pages: int, rows: int, sharing: int) -> list[int]:
+    """Pages of each row: one, and the last `sharing` rows share what is more."""
+    extra = pages - rows
+    shares = [extra // sharing + (place < extra % sharing) for place in range(sharing)]
+    return [1] * (rows - sharing) + [1 + share for share in reversed(shares)]
+
+
+def row_of(pool: Pool, pages: int, crosses_at: int | None, last_step: int) -> Shape:
+    """A request that holds `pages` pages after prefill.
+
+    Args:
+        crosses_at: its own decode step in which it takes one more; None: none before its step `page_size`.
+        last_step: its own decode step with which it ends; 0: with its prefill.
+    """
+    prompt = pages * pool.page_size + 1 - crosses_at if crosses_at else (pages - 1) * pool.page_size + 1
+    return Shape(prompt, last_step + 1)

@@ -1,0 +1,1 @@
+"""Crashes: what they look like in logs, and which of them one is."""

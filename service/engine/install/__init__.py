@@ -1,0 +1,1 @@
+"""Environments of SGLang releases, built and shared."""

@@ -1,0 +1,1 @@
+"""One run on an engine: preflight, launch, load, watch, measure, evidence."""

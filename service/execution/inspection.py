@@ -1,0 +1,166 @@
+"""What a run finds wrong with an engine that does not crash: witnesses, fair service, and the ledger of findings."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import anyio
+
+from loadgen.checks.calibration import Calibration, calibrate
+from loadgen.checks.fairness import Fairness, Work
+from loadgen.checks.findings import Found
+from loadgen.checks.response_checks import Scrutiny
+from loadgen.checks.witness import Witnesses, batches
+from loadgen.http.client import GenerateClient, GenerateRequest
+from loadgen.http.connection import HttpError
+from loadgen.requests.prompts import PromptMaker
+from loadgen.sglang.server import ServerTraits
+from service.engine.model_facts import ModelFacts
+from service.execution.ledger import Ledger, counts
+from service.execution.recording import Recording
+from service.execution.repro import maker_of
+from service.runs.model import EngineInfo, Finding, Measures, WitnessMeasures
+from service.spec.spec import RunSpec
+
+CALIBRATION_SECONDS = 120.0
+_COMPARING_SECONDS = 30.0
+_MOST_TOGETHER = 8
+# SGLang wants prompt and answer together to leave a little of the context free.
+_CONTEXT_KEPT_BACK = 2
+
+
+def starve_seconds(spec: RunSpec) -> float:
+    """Seconds after which a request counts as starved. Before a hang is told of there has to be time to look."""
+    return spec.load.starve_seconds or spec.engine.hang_seconds / 2
+
+
+class Inspection:
+    """Looks at the answers of one run's engine.
+
+    Attributes:
+        scrutiny: for the driver; there is none before `calibrate` is over.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        seed: int,
+        engine: EngineInfo,
+        facts: ModelFacts,
+        server: ServerTraits,
+        client: GenerateClient,
+        prompts: PromptMaker,
+    ) -> None:
+        self._spec = spec
+        self._seed = seed
+        self._facts = facts
+        self._server = server
+        self._client = client
+        self._prompts = prompts
+        self._calibration = Calibration(off="" if spec.load.witness_share else "the spec asks for none")
+        self._witnesses: Witnesses | None = None
+        self.scrutiny = Scrutiny(prompts)
+        self._news: list[Finding] = []
+        self._ledger = Ledger(
+            spec.waivers,
+            {
+                # What is known of a load is known of its waves when they are sent again.
+                "scenario": maker_of(spec.load)[0] or spec.load.scenario,
+                "release": engine.sglang_version,
+                "allocator": engine.allocator.value,
+                "profile": engine.profile.value,
+                "page_size": spec.engine.page_size,
+                "pool_pages": spec.engine.pool_pages,
+            },
+        )
+
+    async def calibrate(self) -> None:
+        """Before the load: find out whether answers can be held against each other."""
+        if self._calibration.off:
+            return
+        pool, context = self._server.pool, self._facts.context_length
+        longest = pool.tokens if context is None else min(pool.tokens, context - _CONTEXT_KEPT_BACK)
+        self._calibration = Calibration(off=f"the calibration took longer than {CALIBRATION_SECONDS:g} s")
+        with anyio.move_on_after(CALIBRATION_SECONDS):
+            try:
+                self._calibration = await calibrate(
+                    self._client.score, pool, longest, self._seed, range(self._facts.vocabulary)
+                )
+                if self._server.prefix_cache:
+                    # The load is to meet an empty pool.
+                    await self._client.flush_prefix_cache()
+            except (HttpError, ValueError) as error:
+                self._calibration = Calibration(off=f"the calibration failed: {error}")
+
+    def begin(self, recording: Recording) -> Scrutiny:
+        """The load begins; what is to look at it."""
+
+        def work() -> Work:
+            totals = recording.totals()
+            return Work(totals.decode_steps, totals.extends, totals.retracted)
+
+        if not self._calibration.off:
+            self._witnesses = Witnesses(
+                self._prompts,
+                self._seed,
+                self._spec.load.witness_share,
+                shared_prompts=not self._server.prefix_cache,
+                margin=self._calibration.margin,
+            )
+        self.scrutiny = Scrutiny(self._prompts, self._witnesses, Fairness(starve_seconds(self._spec)), work)
+        return self.scrutiny
+
+    async def compare(self) -> None:
+        """After the load, on an idle server that serves: hold the witnesses' answers against those without pressure."""
+        self.scrutiny.served()
+        if self._witnesses is None:
+            return
+        with anyio.move_on_after(_COMPARING_SECONDS):
+            try:
+                if self._server.prefix_cache and not await self._client.flush_prefix_cache():
+                    return  # the answers would come from the pages that are in question
+                await self._compare(self._witnesses)
+            except (HttpError, ValueError):
+                return  # told as not compared
+
+    async def _compare(self, witnesses: Witnesses) -> None:
+        pool = self._server.pool
+        questions = [*witnesses.questions()]
+        for batch in batches(questions, pool.pages // 2, pool.page_size, _MOST_TOGETHER):
+            asked = [GenerateRequest(question.prompt, question.longest) for question in batch]
+            for question, known in zip(batch, await self._client.score(asked), strict=True):
+                self._take(witnesses.compare(question, known))
+
+    def news(self) -> list[Finding]:
+        """Findings of a kind and cause that have not been told yet."""
+        self._take(self.scrutiny.take())
+        news, self._news = self._news, []
+        return news
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All so far, as they stand now."""
+        return self._ledger.findings
+
+    def added_to(self, measures: Measures) -> Measures:
+        """Measures, with what was found."""
+        return measures.model_copy(update={**counts(self.findings), "witnesses": self._told()})
+
+    def _told(self) -> WitnessMeasures:
+        share, calibration, witnesses = self._spec.load.witness_share, self._calibration, self._witnesses
+        if witnesses is None:
+            return WitnessMeasures(share=share, off=calibration.off or "the load never began")
+        return WitnessMeasures(
+            share=share,
+            noise=calibration.noise,
+            margin=calibration.margin,
+            answered=witnesses.answered,
+            compared=witnesses.compared,
+            not_compared=witnesses.not_compared,
+            near_ties=witnesses.near_ties,
+            disagreeing=witnesses.disagreeing,
+        )
+
+    def _take(self, found: list[Found]) -> None:
+        now = datetime.now(timezone.utc)
+        self._news += [finding for one in found if (finding := self._ledger.add(one, now)) is not None]

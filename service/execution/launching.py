@@ -1,0 +1,58 @@
+"""How an engine is launched for a run, and what its argument list tells of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from loadgen.http.client import GenerateClient, Sampling
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.server import ServerTraits
+from service.engine.model_facts import ModelFacts
+from service.engine.overlay import write_overlay
+from service.engine.process.command import LaunchPlan, plan_launch
+from service.engine.process.ports import free_port
+from service.execution.preflight import Prepared
+from service.execution.server_configuration import server_traits
+from service.spec.spec import RunSpec
+
+OVERLAY_FOLDER = "overlay"
+_INCREMENTAL_STREAMS = "--incremental-streaming-output"
+
+
+def plan_for(spec: RunSpec, prepared: Prepared, folder: Path) -> LaunchPlan:
+    """Plan the launch of a spec's engine with its files in `folder`, which exists; its overlay is written there.
+
+    Raises:
+        OSError: the overlay cannot be written.
+    """
+    engine, profile, folder = spec.engine, prepared.check.profile, folder.absolute()
+    return plan_launch(
+        python=prepared.engine.python,
+        profile=profile,
+        model=prepared.model,
+        tiny_model=engine.model is None,
+        folder=folder,
+        overlay=write_overlay(folder / OVERLAY_FOLDER, profile),
+        port=engine.port or free_port(),
+        seed=spec.load.seed or 0,
+        page_size=engine.page_size,
+        pool_pages=engine.pool_pages,
+        allocator=engine.allocator,
+        scenario_arguments=prepared.needs.arguments,
+        scenario_environment=prepared.needs.environment,
+        user_arguments=engine.args,
+    )
+
+
+def traits_of(plan: LaunchPlan, pool: Pool) -> ServerTraits:
+    """What a scenario knows of the engine beforehand."""
+    return server_traits(pool, plan.argv)
+
+
+def client_of(plan: LaunchPlan, facts: ModelFacts) -> GenerateClient:
+    """The client of an engine, for load."""
+    return GenerateClient(
+        plan.url,
+        sampling=Sampling(never=facts.end_tokens),
+        incremental_streams=_INCREMENTAL_STREAMS in plan.argv,
+    )

@@ -1,0 +1,33 @@
+"""What a scenario and the coverage of the edge know of the server, from how it was launched (pure)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from loadgen.sglang.pages import Pool
+from loadgen.sglang.server import ServerTraits
+
+_OVERLAP_OFF = "--disable-overlap-schedule"
+_PREFIX_CACHE_OFF = "--disable-radix-cache"
+_MOST_RUNNING = "--max-running-requests"
+
+
+def server_traits(pool: Pool, arguments: Sequence[str]) -> ServerTraits:
+    """The server that is launched with these SGLang arguments."""
+    return ServerTraits(
+        pool,
+        overlap=_OVERLAP_OFF not in arguments,
+        prefix_cache=_PREFIX_CACHE_OFF not in arguments,
+        max_running_requests=_most_running(arguments),
+    )
+
+
+def _most_running(arguments: Sequence[str]) -> int | None:
+    """The last one counts, as SGLang reads them."""
+    values = []
+    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        name, equals, value = argument.partition("=")
+        if name == _MOST_RUNNING:
+            values.append(value if equals else following)
+    return int(values[-1]) if values and values[-1].isdecimal() else None

@@ -1,0 +1,1 @@
+"""Run specs: text in, values out."""

@@ -1,0 +1,246 @@
+"""Thresholds as data: bounds on measures, written as `critical_steps >= 100`. Pure."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loadgen.requests.outcome import Outcome
+
+DEFAULT_MIN_CRITICAL = 100
+DEFAULT_THRESHOLDS = (
+    "crashes == 0",
+    "failed_requests == 0",
+    "findings == 0",
+    f"critical_steps >= {DEFAULT_MIN_CRITICAL}",
+)
+
+COVERAGE_SHARE = "coverage.share"
+LATENCIES = "latencies."
+
+_PROOF_MEASURES = frozenset({"tight_steps", "critical_steps", "tight_share", "critical_share"})
+"""Measures that show that the pool was exactly exhausted."""
+
+_EDGE_MEASURES = _PROOF_MEASURES | {
+    "decode_steps",
+    "crossing_steps",
+    "clamped_steps",
+    "tight_not_critical_steps",
+    "crossing_share",
+    "tight_extends",
+    COVERAGE_SHARE,
+}
+"""Measures of how often the edge was reached: to miss a threshold on one of them shows nothing about the engine."""
+
+_SECONDS = frozenset({"seconds_under_load", "ready_to_first_critical_seconds"})
+
+_OTHER_MEASURES = frozenset(
+    {
+        "crashes",
+        "failed_requests",
+        "findings",
+        "waived_findings",
+        "retracted",
+        "extends",
+        "evicted",
+        "shortfalls",
+    }
+)
+MEASURES = (_EDGE_MEASURES | _OTHER_MEASURES | _SECONDS) - {COVERAGE_SHARE}
+_OUTCOMES = "|".join(outcome.value for outcome in Outcome)
+_DOTTED = re.compile(
+    rf"{re.escape(COVERAGE_SHARE)}|requests\.({_OUTCOMES})|latencies\.(ttft|e2e)_ms\.(p50|p90|p99|max)"
+)
+
+_BADNESS = frozenset({"crashes", "failed_requests", "findings"})
+"""Measures of what went wrong: whatever else is asked for, a run with enough of it has to fail."""
+
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_LONGEST = 100
+_NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
+_EXPRESSION = re.compile(rf"\s*([a-z0-9_.]+)\s*(==|!=|>=|<=|>|<)\s*({_NUMBER})\s*(%?)\s*")
+
+
+class InvalidThreshold(ValueError):
+    """A text that is no threshold."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A bound on one measure, such as `critical_steps >= 100`."""
+
+    measure: str
+    comparison: str
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str) -> Threshold:
+        """Read an expression; the bound of a share may be a percentage, as in `critical_share >= 80%`.
+
+        Raises:
+            InvalidThreshold: what is wrong and what is allowed.
+        """
+        if len(text) > _LONGEST:
+            raise InvalidThreshold(
+                f"a threshold has at most {_LONGEST} characters, as in 'critical_steps >= {DEFAULT_MIN_CRITICAL}'; "
+                f"this one has {len(text)}"
+            )
+        match = _EXPRESSION.fullmatch(text)
+        if match is None:
+            raise InvalidThreshold(
+                f"{text!r} is no threshold; write MEASURE COMPARISON NUMBER, as in "
+                f"'critical_steps >= {DEFAULT_MIN_CRITICAL}', with one of {' '.join(_COMPARISONS)}"
+            )
+        measure, comparison, number, percent = match.groups()
+        if measure not in MEASURES and not _DOTTED.fullmatch(measure):
+            raise InvalidThreshold(
+                f"unknown measure {measure!r} in {text!r}; allowed: {', '.join(sorted({*MEASURES, COVERAGE_SHARE}))}, "
+                f"requests.{{{_OUTCOMES.replace('|', ',')}}}, latencies.{{ttft,e2e}}_ms.{{p50,p90,p99,max}}"
+            )
+        if percent and not _is_share(measure):
+            raise InvalidThreshold(f"{measure} is no share, so {text.strip()!r} has no percentage; write a number")
+        bound = float(number) / (100 if percent else 1)
+        if not math.isfinite(bound):
+            raise InvalidThreshold(f"the bound of {text!r} is no finite number")
+        return cls(measure, comparison, bound)
+
+    def __str__(self) -> str:
+        """The expression, from which `parse` makes the very same threshold."""
+        return f"{self.measure} {self.comparison} {repr(self.bound).removesuffix('.0')}"
+
+    @property
+    def is_edge(self) -> bool:
+        """Whether it asks how often the edge was reached, rather than how the engine behaved there."""
+        return self.measure in _EDGE_MEASURES
+
+    @property
+    def demands_proof(self) -> bool:
+        """Whether a run that never exhausted the pool breaks it."""
+        return self.measure in _PROOF_MEASURES and not self.holds(0)
+
+    @property
+    def bounds_badness(self) -> bool:
+        """Whether it is about something that went wrong, and some amount of that breaks it, none does not."""
+        return self.measure in _BADNESS and self.holds(0) and not self.holds(math.inf)
+
+    def holds(self, value: float) -> bool:
+        return _COMPARISONS[self.comparison](value, self.bound)
+
+    def value_in(self, measures: Mapping[str, Any]) -> float | None:
+        """Its measure among a run's; requests of an outcome that never happened are 0, all else absent is None."""
+        value: Any = measures
+        for name in self.measure.split("."):
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if value is None and self.measure.startswith("requests."):
+            return 0.0
+        return None if value is None else float(value)
+
+    def met_by(self, measures: Mapping[str, Any]) -> bool:
+        """Whether it was measured, and holds."""
+        value = self.value_in(measures)
+        return value is not None and self.holds(value)
+
+
+def _is_share(measure: str) -> bool:
+    return measure.endswith(("_share", ".share"))
+
+
+def _is_count(measure: str) -> bool:
+    return not (_is_share(measure) or measure in _SECONDS or measure.startswith(LATENCIES))
+
+
+def _can_hold(measure: str, thresholds: Sequence[Threshold]) -> bool:
+    """Whether some value that a measure can have meets all of these thresholds on it.
+
+    None is below 0, no share is above 1, and a count is whole. What meets them all lies at a bound or beside one.
+    """
+    most = 1.0 if _is_share(measure) else math.inf
+    candidates = {0.0, most}
+    for bound in (each.bound for each in thresholds):
+        if _is_count(measure):
+            candidates |= {math.floor(bound) + step for step in (-1.0, 0.0, 1.0, 2.0)}
+        else:
+            candidates |= {math.nextafter(bound, -math.inf), bound, math.nextafter(bound, math.inf)}
+    return any(0 <= value <= most and all(each.holds(value) for each in thresholds) for value in candidates)
+
+
+def _what_can_be(measure: str) -> str:
+    if _is_share(measure):
+        return "a share is from 0 to 1, or from 0% to 100%"
+    return "it is a whole number, 0 or more" if _is_count(measure) else "it is 0 or more"
+
+
+def _parse_all(texts: Iterable[str]) -> list[Threshold]:
+    """The thresholds that these texts are; of several that are none, each is told.
+
+    Raises:
+        InvalidThreshold: one cannot be read.
+    """
+    given: list[Threshold] = []
+    wrong: list[str] = []
+    for text in texts:
+        try:
+            given.append(Threshold.parse(text))
+        except InvalidThreshold as error:
+            wrong.append(str(error))
+    if wrong:
+        raise InvalidThreshold("; ".join(wrong))
+    return given
+
+
+def effective_thresholds(texts: Iterable[str], until_coverage: float | None = None) -> list[Threshold]:
+    """The thresholds of a run: those given, and the default ones on measures that none of those is about.
+
+    Args:
+        until_coverage: the share of the edge's cells that the load was asked to reach: a default, too.
+
+    Raises:
+        InvalidThreshold: one cannot be read, one would turn a default off without another bound, or together they would
+            let a run pass that never exhausted the pool; or one can never hold.
+    """
+    given = _parse_all(texts)
+    for threshold in given:
+        if threshold.measure in _BADNESS and not threshold.bounds_badness:
+            raise InvalidThreshold(
+                f"'{threshold}' would let any number of {threshold.measure} pass; "
+                f"allowed: {threshold.measure} == 0, {threshold.measure} <= N, {threshold.measure} < N"
+            )
+        if not _can_hold(threshold.measure, [threshold]):
+            raise InvalidThreshold(f"'{threshold}' can never hold: {_what_can_be(threshold.measure)}")
+        on_it = [each for each in given if each.measure == threshold.measure]
+        if not _can_hold(threshold.measure, on_it):
+            together = " and ".join(f"'{each}'" for each in on_it)
+            raise InvalidThreshold(f"{together} can never hold together; give bounds between which there is something")
+        if until_coverage is not None and threshold.measure == COVERAGE_SHARE and _forbids(threshold, until_coverage):
+            raise InvalidThreshold(
+                f"'{threshold}' breaks when the load ends as load.until_coverage asks, at {until_coverage:g}; "
+                f"allowed: a lower bound, as in {COVERAGE_SHARE} >= {until_coverage:g}"
+            )
+    # An upper bound does not stand for the coverage that was asked for.
+    measures = {each.measure for each in given if each.measure != COVERAGE_SHARE or not each.holds(0)}
+    defaults = [Threshold.parse(text) for text in DEFAULT_THRESHOLDS]
+    if until_coverage is not None:
+        defaults.append(Threshold(COVERAGE_SHARE, ">=", until_coverage))
+    thresholds = [threshold for threshold in defaults if threshold.measure not in measures] + given
+    if not any(threshold.demands_proof for threshold in thresholds):
+        raise InvalidThreshold(
+            "no threshold is left that a run breaks which never exhausts the pool; "
+            f"keep a lower bound above 0 on one of {', '.join(sorted(_PROOF_MEASURES))}"
+        )
+    return thresholds
+
+
+def _forbids(threshold: Threshold, share: float) -> bool:
+    """Whether it is broken when so much is covered, and whatever more is."""
+    return not threshold.holds(share) and not threshold.holds(1)
