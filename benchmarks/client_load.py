@@ -18,13 +18,13 @@ import anyio
 
 from loadgen.driver import Driver
 from loadgen.http.client import GenerateClient
-from loadgen.requests.outcome import Outcome
+from loadgen.requests.outcome import RequestOutcome
 from loadgen.requests.prompts import PromptMaker
 from loadgen.requests.wave import Wave
 from loadgen.scenarios import NoOptions, Observation, Scenario
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.request import Shape
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ObservedStep
 from service import event_loop
 
@@ -56,7 +56,7 @@ class ClosedLoop(Scenario[NoOptions]):
     summary = "A fixed number of equal requests, a fixed number of them at once"
 
     def __init__(self, job: Job) -> None:
-        super().__init__(ServerTraits(Pool(2, 2)), NoOptions(), seed=0)
+        super().__init__(ServerConfiguration(Pool(2, 2)), NoOptions(), seed=0)
         self._job = job
         self._left = job.requests
 
@@ -94,7 +94,7 @@ async def run(job: Job) -> dict[str, Any]:
         while driver.tally.outcomes.total() < job.requests:  # noqa: ASYNC110
             await anyio.sleep(_LOOK_SECONDS)
         group.cancel_scope.cancel()
-    done = driver.tally.outcomes[Outcome.DONE]
+    done = driver.tally.outcomes[RequestOutcome.DONE]
     return {"cpu_seconds": cpu_seconds() - began, "done": done, "new_tokens": driver.tally.new_tokens}
 
 

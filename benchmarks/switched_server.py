@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks import switch
 from loadgen.http.client import GenerateClient, GenerateRequest
-from loadgen.requests.outcome import Outcome
+from loadgen.requests.outcome import RequestOutcome
 from service.engine.installation import Engine, EngineError
 from service.engine.overlay import write_overlay
 from service.engine.process.command import LaunchPlan, plan_launch
@@ -94,7 +94,7 @@ async def _send(url: str, batch: Batch, seconds: float) -> int:
     batches = 0
     while time.monotonic() < ends:
         for completion in await client.send_together(batch.requests()):
-            if completion.outcome is not Outcome.DONE:
+            if completion.outcome is not RequestOutcome.DONE:
                 raise BatchFailed(f"a request ended as {completion.outcome.value}: {completion.detail}")
         batches += 1
     return batches

@@ -14,10 +14,10 @@ import anyio
 import anyio.abc
 
 from .checks.fairness import Call
-from .checks.response_checks import Scrutiny, Sending
+from .checks.response_checks import ResponseChecks, Sending
 from .http.client import GenerateClient, hung_up
 from .http.stream import TokenTimes
-from .requests.outcome import FAILURES, Completion, Outcome
+from .requests.outcome import FAILURES, Completion, RequestOutcome
 from .requests.prompts import PromptMaker
 from .requests.request import PlannedRequest
 from .requests.wave import SentWave, Wave
@@ -51,7 +51,7 @@ class Tally:
         failures: what was said of requests that failed, and how often; what is said first is kept.
     """
 
-    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    outcomes: Counter[RequestOutcome] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     seconds: Sample = field(default_factory=Sample)
     first_token_seconds: Sample = field(default_factory=Sample)
@@ -65,7 +65,7 @@ class Tally:
         self.new_tokens += completion.new_tokens
         if completion.outcome in FAILURES:
             self._add_failure(f"{completion.outcome.value}: {completion.detail}")
-        if completion.outcome is not Outcome.DONE:
+        if completion.outcome is not RequestOutcome.DONE:
             return
         # A failed request must not improve the latencies.
         self.seconds.add(completion.seconds)
@@ -87,7 +87,7 @@ class Driver:
         feed: what the probe saw.
         prompts: makes the requests' prompts.
         on_wave: called with each wave that is sent, for the record.
-        scrutiny: looks at every request; None: only at whether answers contradict themselves.
+        response_checks: looks at every request; None: only at whether answers contradict themselves.
 
     Attributes:
         tally: what became of the requests so far.
@@ -102,18 +102,18 @@ class Driver:
         feed: StepFeed,
         prompts: PromptMaker,
         on_wave: Callable[[SentWave], None] = lambda _sent: None,
-        scrutiny: Scrutiny | None = None,
+        response_checks: ResponseChecks | None = None,
     ) -> None:
         self._scenario = scenario
         self._client = client
         self._feed = feed
         self._on_wave = on_wave
-        self._scrutiny = scrutiny or Scrutiny(prompts)
+        self._scrutiny = response_checks or ResponseChecks(prompts)
         self._scopes: dict[Call, anyio.CancelScope] = {}
         self.tally = Tally()
         self.open_requests = 0
         self._sent = 0
-        self.unanswered = Outcome.CANCELLED
+        self.unanswered = RequestOutcome.CANCELLED
 
     @property
     def unserved(self) -> int:
@@ -193,7 +193,7 @@ class Driver:
         finally:
             del self._scopes[call]
             self.open_requests -= len(sendings)
-            detail = "the engine was gone before it answered" if self.unanswered is Outcome.LOST else ""
+            detail = "the engine was gone before it answered" if self.unanswered is RequestOutcome.LOST else ""
             without_answer = Completion(self.unanswered, time.monotonic() - began, detail)
             completions += [without_answer] * (len(sendings) - len(completions))
             self._scrutiny.ended(call, sendings, completions)

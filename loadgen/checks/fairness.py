@@ -24,9 +24,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..http.stream import TokenTimes
-from ..requests.outcome import Completion, Outcome
+from ..requests.outcome import Completion, RequestOutcome
 from ..requests.request import PlannedRequest
-from .findings import FindingKind, Found
+from .findings import FindingKind, Occurrence
 
 _STALL_SECONDS = 1.0
 # Between a client's hanging up and SGLang's noticing it (SGLANG_REQUEST_STATE_WAIT_TIMEOUT, 4 s by default).
@@ -110,7 +110,7 @@ class Fairness:
         self._checked_at = 0.0
         self._suspects: list[_Suspect] = []
         self._first_of_late = 0
-        self._found: list[Found] = []
+        self._found: list[Occurrence] = []
         self._began = 0.0
 
     @property
@@ -130,9 +130,14 @@ class Fairness:
         """A call is answered, or over for another reason."""
         self._open.pop(call.order, None)
         outcomes = {completion.outcome for completion in completions}
-        if Outcome.HUNG_UP in outcomes and not call.given_up and call.silent and self._idle(call, at) >= _STALL_SECONDS:
+        if (
+            RequestOutcome.HUNG_UP in outcomes
+            and not call.given_up
+            and call.silent
+            and self._idle(call, at) >= _STALL_SECONDS
+        ):
             self._suspects.append(_Suspect(call, self._idle(call, at), float("inf")))
-        if Outcome.DONE in outcomes:
+        if RequestOutcome.DONE in outcomes:
             self._overtake(call, at)
         self._choose_head(at)
 
@@ -166,7 +171,7 @@ class Fairness:
         """After the load the server has served a request."""
         self._tell_suspects(at)
 
-    def take(self) -> list[Found]:
+    def take(self) -> list[Occurrence]:
         """What was found since the last time."""
         found, self._found = self._found, []
         return found
@@ -250,7 +255,7 @@ class Fairness:
         longest = call.longest.shape
         among = f", the longest of {len(call.requests)} in one call" if len(call.requests) > 1 else ""
         self._found.append(
-            Found(
+            Occurrence(
                 FindingKind.STARVED,
                 cause,
                 f"a prompt of {longest.prompt_tokens:,} tokens for {longest.max_new_tokens:,} new ones{among} got none "

@@ -14,7 +14,7 @@ class FindingKind(str, enum.Enum):
 
 
 @dataclass(frozen=True)
-class Found:
+class Occurrence:
     """Something that was found.
 
     Attributes:

@@ -15,7 +15,7 @@ from ..requests.prompts import PromptMaker
 from ..requests.request import PlannedRequest
 from ..sglang.steps import ObservedStep
 from .fairness import Call, Fairness, Work
-from .findings import Found
+from .findings import Occurrence
 from .witness import Dispute, Sighting, Witnesses, contradicting
 
 _MOST_SETTLED = 8
@@ -38,7 +38,7 @@ class Sending:
     witness: bool
 
 
-class Scrutiny:
+class ResponseChecks:
     """Looks at every request of a load.
 
     Args:
@@ -64,7 +64,7 @@ class Scrutiny:
         self._clock = clock
         self._began: float | None = None
         self._step: int | None = None
-        self._found: list[Found] = []
+        self._found: list[Occurrence] = []
         self._settled = 0
         self.disputes: list[Dispute] = []
 
@@ -127,7 +127,7 @@ class Scrutiny:
         """After the load the server has served a request."""
         self._fairness.served(self._clock())
 
-    def take(self) -> list[Found]:
+    def take(self) -> list[Occurrence]:
         """What was found since the last time."""
         found, self._found = self._found, []
         return found + self._fairness.take()

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..http.logprobs import Scored, first_difference
-from ..requests.outcome import Completion, Outcome
+from ..requests.outcome import Completion, RequestOutcome
 from ..requests.prompts import PromptMaker
 from ..requests.request import PlannedRequest
 from ..sglang.request import Shape
-from .findings import FindingKind, Found
+from .findings import FindingKind, Occurrence
 
 PROMPTS_KEPT = 256
 _VARIANTS_KEPT = 8
@@ -152,7 +152,7 @@ class Witnesses:
 
     def heard(self, number: int, planned: PlannedRequest, completion: Completion, seen: Sighting) -> Dispute | None:
         """Take in a witness's answer; a dispute when it differs from what another one said."""
-        if completion.outcome is not Outcome.DONE or not completion.output_ids:
+        if completion.outcome is not RequestOutcome.DONE or not completion.output_ids:
             return None
         self.answered += 1
         testimony = self._testimony(number, planned)
@@ -175,7 +175,7 @@ class Witnesses:
         place = first_difference(earlier.ids, answer.ids) or 0
         return Dispute([*testimony.prompt, *answer.ids[:place]], place, earlier, answer)
 
-    def settle(self, dispute: Dispute, verdict: Scored) -> Found | None:
+    def settle(self, dispute: Dispute, verdict: Scored) -> Occurrence | None:
         """What a dispute comes to, once the token in which they differ has been asked for alone."""
         tokens = {variant.ids[dispute.place] for variant in (dispute.earlier, dispute.later)}
         if verdict.ids and verdict.ids[0] in tokens:
@@ -197,7 +197,7 @@ class Witnesses:
         given = (testimony for testimony in self._testimonies.values() if testimony.variants)
         return iter(sorted(given, key=lambda one: (len(one.variants) < 2, -one.answers)))
 
-    def compare(self, testimony: Testimony, known: Scored) -> list[Found]:
+    def compare(self, testimony: Testimony, known: Scored) -> list[Occurrence]:
         """Hold all answers to a prompt against the one without pressure."""
         found = []
         self.compared += testimony.answers - testimony.beyond
@@ -244,17 +244,19 @@ class Witnesses:
         return testimony
 
 
-def contradicting(completion: Completion, shape: Shape, seen: Sighting) -> Found | None:
+def contradicting(completion: Completion, shape: Shape, seen: Sighting) -> Occurrence | None:
     """What is wrong with an answer whose parts do not agree with each other."""
     if not completion.contradiction:
         return None
     detail = f"{completion.contradiction}; answered {seen}"
-    return Found(FindingKind.WRONG_OUTPUT, CONTRADICTS, detail, seen.elapsed, shape.prompt_tokens, shape.max_new_tokens)
+    return Occurrence(
+        FindingKind.WRONG_OUTPUT, CONTRADICTS, detail, seen.elapsed, shape.prompt_tokens, shape.max_new_tokens
+    )
 
 
-def _found(cause: str, detail: str, variant: Variant, count: int) -> Found:
+def _found(cause: str, detail: str, variant: Variant, count: int) -> Occurrence:
     shape = variant.shape
-    return Found(
+    return Occurrence(
         FindingKind.WRONG_OUTPUT,
         cause,
         detail,

@@ -11,7 +11,7 @@ from .cells import Cell, Relation, cell_of
 from .reachable import reachable
 
 if TYPE_CHECKING:
-    from ..sglang.server import ServerTraits
+    from ..sglang.server import ServerConfiguration
 
 
 class Coverage:
@@ -23,7 +23,7 @@ class Coverage:
         unforeseen: cells that were hit on a server on which they were thought unreachable.
     """
 
-    def __init__(self, server: ServerTraits) -> None:
+    def __init__(self, server: ServerConfiguration) -> None:
         self._begin(reachable(server))
 
     def _begin(self, cells: frozenset[Cell]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .cells import After, Cell, Filler, Relation, need_bucket, need_bucket_end, power_bucket, power_bucket_end
 
 if TYPE_CHECKING:
-    from ..sglang.server import ServerTraits
+    from ..sglang.server import ServerConfiguration
 
 _MOST_RUNNING = 4096
 
@@ -31,13 +31,13 @@ class Situation(NamedTuple):
 
 
 @functools.lru_cache(maxsize=32)
-def reachable(server: ServerTraits) -> frozenset[Cell]:
+def reachable(server: ServerConfiguration) -> frozenset[Cell]:
     """The cells that can exist on a server with this pool, with or without prefix cache and overlap scheduling."""
     cells = _cells(min(server.pool.pages, most_running(server)))
     return frozenset(cell for cell in cells if any(possible(server, situation) for situation in _easiest(cell)))
 
 
-def possible(server: ServerTraits, situation: Situation) -> bool:
+def possible(server: ServerConfiguration, situation: Situation) -> bool:
     """Whether a decode step of these exact numbers can come about."""
     need, batch_size, trailing, relation, _filler, after = situation
     if not 1 <= need <= batch_size or not 0 <= trailing <= batch_size - need:
@@ -53,7 +53,7 @@ def possible(server: ServerTraits, situation: Situation) -> bool:
     return running <= most_running(server) and pages <= server.pool.pages
 
 
-def most_running(server: ServerTraits) -> int:
+def most_running(server: ServerConfiguration) -> int:
     """The most rows that can hold pages at a time: kv_cache_configurator.py, resolve_max_num_reqs.
 
     Without a prefix cache they share none, and each admission leaves one free (schedule_policy.py, add_one_req).
@@ -67,7 +67,7 @@ def _free_at_least(need: int, relation: Relation) -> int:
     return need + {Relation.TIGHT: 0, Relation.ONE_OVER: 1, Relation.ONE_UNDER: 2}[relation]
 
 
-def _fits_together(server: ServerTraits, situation: Situation) -> bool:
+def _fits_together(server: ServerConfiguration, situation: Situation) -> bool:
     """What the prefix cache rules out.
 
     `alloc_paged_token_slots_decode` (mem_cache/allocation.py) evicts until a page is free for every row, or nothing is
@@ -97,7 +97,7 @@ def _is_lone_and_tight(situation: Situation) -> bool:
     return situation.batch_size == 1 and situation.relation is Relation.TIGHT
 
 
-def _rows_outside(server: ServerTraits, situation: Situation) -> int | None:
+def _rows_outside(server: ServerConfiguration, situation: Situation) -> int | None:
     """Rows that have to hold pages without being in the batch; None when the step is impossible.
 
     With overlap scheduling a row whose last token is under way is left out of the batch and still holds its pages
@@ -120,7 +120,7 @@ def _rows_outside(server: ServerTraits, situation: Situation) -> int | None:
     return 1 if server.overlap and situation.after is not After.RETRACTION else None
 
 
-def _pages_of_rows(server: ServerTraits, situation: Situation) -> int:
+def _pages_of_rows(server: ServerConfiguration, situation: Situation) -> int:
     """The fewest pages that the rows of the batch hold.
 
     A row that does not need a page has one that is not full, and that one is its own. So is the last page of

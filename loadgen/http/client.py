@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..requests.outcome import Completion, Outcome
+from ..requests.outcome import Completion, RequestOutcome
 from .agreement import StreamedIds, contradiction, output_ids
 from .connection import HttpAnswer, HttpClient, HttpError, Silence
 from .logprobs import PARAMETERS, Scored, read_scored
@@ -146,7 +146,7 @@ class GenerateClient:
         if stream.enough:
             return hung_up(began, stream.tokens)
         if not stream.ended:
-            return Completion(Outcome.LOST, time.monotonic() - began, "the stream ended without its end mark")
+            return Completion(RequestOutcome.LOST, time.monotonic() - began, "the stream ended without its end mark")
         return judge(stream.last, request, began, stream.tokens, stream.ids)
 
 
@@ -169,11 +169,11 @@ def judge(
     if not isinstance(finish, Mapping):
         return _in_band_error(answer, began)
     new_tokens = new_tokens_of(answer)
-    outcome, detail = Outcome.DONE, ""
+    outcome, detail = RequestOutcome.DONE, ""
     if finish.get("type") == "abort":
-        outcome, detail = Outcome.ABORTED, str(finish.get("message", finish))
+        outcome, detail = RequestOutcome.ABORTED, str(finish.get("message", finish))
     elif finish.get("type") == "length" and new_tokens < request.max_new_tokens:
-        outcome, detail = Outcome.TRUNCATED, f"{new_tokens} new tokens of {request.max_new_tokens}"
+        outcome, detail = RequestOutcome.TRUNCATED, f"{new_tokens} new tokens of {request.max_new_tokens}"
     ids = streamed.ids if streamed is not None else output_ids(answer)
     contradicted = streamed.contradiction if streamed is not None else ""
     # One call is answered when the last of its requests is, so of the others only the server can tell when they ended.
@@ -195,7 +195,7 @@ def judge(
 def hung_up(began: float, tokens: TokenTimes | None = None) -> Completion:
     """The end of a request whose client hung up, as planned."""
     return Completion(
-        Outcome.HUNG_UP,
+        RequestOutcome.HUNG_UP,
         time.monotonic() - began,
         new_tokens=tokens.count if tokens else 0,
         first_token_seconds=tokens.first_seconds if tokens else None,
@@ -203,7 +203,9 @@ def hung_up(began: float, tokens: TokenTimes | None = None) -> Completion:
 
 
 def _in_band_error(answer: Any, began: float) -> Completion:
-    return Completion(Outcome.ERROR, time.monotonic() - began, json.dumps(answer, default=str)[:_DETAIL_CHARACTERS])
+    return Completion(
+        RequestOutcome.ERROR, time.monotonic() - began, json.dumps(answer, default=str)[:_DETAIL_CHARACTERS]
+    )
 
 
 def _encoded(body: Any) -> bytes:
@@ -212,14 +214,14 @@ def _encoded(body: Any) -> bytes:
 
 def _refusal(answer: HttpAnswer, began: float) -> Completion:
     text = f"HTTP {answer.status}: {answer.body.decode(errors='replace')}"
-    return Completion(Outcome.REFUSED, time.monotonic() - began, text[:_DETAIL_CHARACTERS])
+    return Completion(RequestOutcome.REFUSED, time.monotonic() - began, text[:_DETAIL_CHARACTERS])
 
 
 def _failure(error: Exception, began: float) -> Completion:
     if isinstance(error, Silence):
-        outcome = Outcome.TIMED_OUT
+        outcome = RequestOutcome.TIMED_OUT
     elif isinstance(error, HttpError):
-        outcome = Outcome.LOST
+        outcome = RequestOutcome.LOST
     else:
-        outcome = Outcome.ERROR
+        outcome = RequestOutcome.ERROR
     return Completion(outcome, time.monotonic() - began, f"{type(error).__name__}: {error}"[:_DETAIL_CHARACTERS])

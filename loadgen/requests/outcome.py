@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 
-class Outcome(str, enum.Enum):
+class RequestOutcome(str, enum.Enum):
     """Every way in which a request can end. Only `DONE` counts as success."""
 
     DONE = "done"
@@ -20,7 +20,7 @@ class Outcome(str, enum.Enum):
     CANCELLED = "cancelled"  # taken back by the load itself, when it ended
 
 
-FAILURES = frozenset(Outcome) - {Outcome.DONE, Outcome.HUNG_UP, Outcome.CANCELLED}
+FAILURES = frozenset(RequestOutcome) - {RequestOutcome.DONE, RequestOutcome.HUNG_UP, RequestOutcome.CANCELLED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Completion:
         contradiction: how stream, token count and final answer contradict each other; empty when they do not.
     """
 
-    outcome: Outcome
+    outcome: RequestOutcome
     seconds: float
     detail: str = ""
     new_tokens: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..requests.wave import Wave
-from ..sglang.server import EngineNeeds, ServerTraits
+from ..sglang.server import EngineNeeds, ServerConfiguration
 from ..sglang.steps import ObservedStep
 from .abort import Abort
 from .ballast import Ballast
@@ -44,6 +44,6 @@ __all__ = [
     "ObservedStep",
     "Restart",
     "Scenario",
-    "ServerTraits",
+    "ServerConfiguration",
     "Wave",
 ]

@@ -22,7 +22,7 @@ from pydantic import Field
 from ..requests.request import PlannedRequest
 from ..requests.wave import Wave
 from ..sglang.pages import Pool, crossing_once
-from ..sglang.server import EngineNeeds, ServerTraits
+from ..sglang.server import EngineNeeds, ServerConfiguration
 from .base import NoOptions, Observation, Scenario
 from .tight.scenario import Tight, TightOptions
 
@@ -49,7 +49,7 @@ class Abort(Scenario[AbortOptions]):
     bounds = Tight.bounds
     Options = AbortOptions
 
-    def __init__(self, server: ServerTraits, options: AbortOptions, seed: int) -> None:
+    def __init__(self, server: ServerConfiguration, options: AbortOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self._random = random.Random(seed)
 

@@ -16,7 +16,7 @@ from pydantic import Field
 from ..sglang.pages import Pool, pages_for
 from ..sglang.server import EngineNeeds
 from .base import Misfit
-from .tight.requests import Ticket
+from .tight.requests import QueuedRequest
 from .tight.scenario import MIN_PAGE_SIZE, Tight, TightOptions, needs_on
 
 _FEWEST_PAGES_TO_TURN = 24
@@ -93,12 +93,12 @@ class Ballast(Tight):
     def _needs(self) -> tuple[int, ...]:
         return needs_on(_at_the_end(self.server.pool, self.options), self.options)
 
-    def _lasting_requests(self) -> list[Ticket]:
+    def _lasting_requests(self) -> list[QueuedRequest]:
         pool, options = self.server.pool, self.options
         page, count = pool.page_size, _count(pool, options)
         # They cross one by one, and not before the carousel turns.
         return [
-            Ticket(
+            QueuedRequest(
                 _prompt_pages(pool, options),
                 at_step=page - 1 - place * (page // 2) // count % (page // 2),
                 steps=_boundaries(pool, options) * page,

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ..requests.wave import Wave
 from ..sglang.pages import Pool
-from ..sglang.server import EngineNeeds, ServerTraits
+from ..sglang.server import EngineNeeds, ServerConfiguration
 from ..sglang.steps import ObservedStep
 
 
@@ -120,7 +120,7 @@ class Scenario(abc.ABC, Generic[OptionsT]):
     aims: ClassVar[bool] = False
     Options: ClassVar[type[Any]] = NoOptions
 
-    def __init__(self, server: ServerTraits, options: OptionsT, seed: int) -> None:
+    def __init__(self, server: ServerConfiguration, options: OptionsT, seed: int) -> None:
         self.server = server
         self.options = options
         self.seed = seed

@@ -26,7 +26,7 @@ from ..requests.wave import Wave
 from ..sglang.limits import longest_answer, longest_answered_prompt
 from ..sglang.pages import Pool, pages_for
 from ..sglang.request import Segment, Shape
-from ..sglang.server import EngineNeeds, ServerTraits
+from ..sglang.server import EngineNeeds, ServerConfiguration
 from .base import Misfit, NoOptions, Observation, PoolBounds, Scenario
 
 MIN_POOL_PAGES = 4
@@ -55,7 +55,7 @@ class Burst(Scenario[BurstOptions]):
     bounds = PoolBounds(pages=MIN_POOL_PAGES, pages_at_fault="too few for a prompt and an answer")
     Options = BurstOptions
 
-    def __init__(self, server: ServerTraits, options: BurstOptions, seed: int) -> None:
+    def __init__(self, server: ServerConfiguration, options: BurstOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self._random = random.Random(seed)
 

@@ -35,7 +35,7 @@ from ..sglang.launch import over_committing
 from ..sglang.limits import longest_answer
 from ..sglang.pages import Pool, pages_for
 from ..sglang.request import Shape
-from ..sglang.server import EngineNeeds, ServerTraits
+from ..sglang.server import EngineNeeds, ServerConfiguration
 from .base import Misfit, NoOptions, Observation, PoolBounds, Scenario
 
 MIN_PAGE_SIZE = 8
@@ -63,7 +63,7 @@ class Churn(Scenario[ChurnOptions]):
     summary = "Retraction over and over: far more rows than the pool can hold to their end"
     Options = ChurnOptions
 
-    def __init__(self, server: ServerTraits, options: ChurnOptions, seed: int) -> None:
+    def __init__(self, server: ServerConfiguration, options: ChurnOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self._shapes = shapes(server.pool, options, seed)
         self._open = options.open_requests or min(max(4 * server.pool.pages, _FEWEST_WAITING), _MOST_WAITING)

@@ -46,7 +46,7 @@ from ..sglang.launch import over_committing
 from ..sglang.limits import longest_accepted_prompt, longest_admitted_prompt, longest_answered_prompt
 from ..sglang.pages import Pool, crossing_once, pages_for
 from ..sglang.request import Shape
-from ..sglang.server import EngineNeeds, ServerTraits
+from ..sglang.server import EngineNeeds, ServerConfiguration
 from .base import NoOptions, Observation, PoolBounds, Scenario
 
 MIN_PAGE_SIZE = 16
@@ -94,7 +94,7 @@ class Extend(Scenario[ExtendOptions]):
     )
     Options = ExtendOptions
 
-    def __init__(self, server: ServerTraits, options: ExtendOptions, seed: int) -> None:
+    def __init__(self, server: ServerConfiguration, options: ExtendOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self._rounds = rounds(server.pool, options, seed)
         self._then: Requests = ()

@@ -24,7 +24,7 @@ from ..requests.wave import Wave
 from ..sglang.launch import over_committing
 from ..sglang.pages import Pool, pages_for
 from ..sglang.releases import Release
-from ..sglang.server import EngineNeeds, ServerTraits
+from ..sglang.server import EngineNeeds, ServerConfiguration
 from ..sglang.steps import ModelStep, ObservedStep
 from ..volleys.chain import Chains
 from ..volleys.planner import KINDS, Planner, Volley
@@ -76,7 +76,7 @@ class Mixed(Scenario[MixedOptions]):
     )
     Options = MixedOptions
 
-    def __init__(self, server: ServerTraits, options: MixedOptions, seed: int) -> None:
+    def __init__(self, server: ServerConfiguration, options: MixedOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self.coverage = Coverage(server)
         chunked_prefill_size = _prefill_pages(server.pool) * server.pool.page_size

@@ -21,7 +21,7 @@ from ..sglang.limits import longest_admitted_prompt
 from ..sglang.pages import Pool
 from ..sglang.releases import Release
 from ..sglang.scheduler import Scheduler
-from ..sglang.server import EngineNeeds, ServerTraits
+from ..sglang.server import EngineNeeds, ServerConfiguration
 from ..sglang.steps import ModelStep, ObservedStep
 from ..volleys.cached_candidates import flooding
 from ..volleys.cached_planner import CachedPlanner, CachedVolley, Planned, with_foresight
@@ -46,7 +46,7 @@ class Prefix(Scenario[NoOptions]):
     )
     Options = NoOptions
 
-    def __init__(self, server: ServerTraits, options: NoOptions, seed: int) -> None:
+    def __init__(self, server: ServerConfiguration, options: NoOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self.coverage = Coverage(server)
         tight = self.coverage.reachable_tight

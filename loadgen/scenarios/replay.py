@@ -28,7 +28,7 @@ from ..sglang.launch import over_committing
 from ..sglang.limits import longest_answer, longest_answered_prompt
 from ..sglang.pages import Pool, pages_for
 from ..sglang.request import Segment, Shape
-from ..sglang.server import EngineNeeds, ServerTraits
+from ..sglang.server import EngineNeeds, ServerConfiguration
 from ..traces.trace import BLOCK_TOKENS, Format, NotATrace, Trace, TracedRequest, read_trace
 from .base import Misfit, NoOptions, Observation, Scenario
 
@@ -80,7 +80,7 @@ class Replay(Scenario[ReplayOptions]):
     summary = "A trace of real requests, Mooncake's or one of lengths, scaled to the pool, with its shared prefixes"
     Options = ReplayOptions
 
-    def __init__(self, server: ServerTraits, options: ReplayOptions, seed: int) -> None:
+    def __init__(self, server: ServerConfiguration, options: ReplayOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self._trace = read_trace(_path(options), options.format)
         self._block = block_tokens(self._trace, server.pool, options)

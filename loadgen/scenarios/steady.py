@@ -14,7 +14,7 @@ from ..requests.wave import Wave
 from ..sglang.launch import usual_launch
 from ..sglang.pages import Pool, pages_for
 from ..sglang.request import Shape
-from ..sglang.server import EngineNeeds, ServerTraits
+from ..sglang.server import EngineNeeds, ServerConfiguration
 from .base import Misfit, NoOptions, Observation, Scenario
 
 _TOKENS_BESIDE_PROMPT = 6
@@ -33,7 +33,7 @@ class Steady(Scenario[SteadyOptions]):
     summary = "Plain open-loop load at a fixed mean rate; leaves slack in the pool, for comparison"
     Options = SteadyOptions
 
-    def __init__(self, server: ServerTraits, options: SteadyOptions, seed: int) -> None:
+    def __init__(self, server: ServerConfiguration, options: SteadyOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self._random = random.Random(seed)
         self._longest_prompt, self._longest_answer = _longest(server.pool, options)

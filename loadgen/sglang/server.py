@@ -12,7 +12,7 @@ _NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class ServerTraits:
+class ServerConfiguration:
     """What a scenario knows of the server before it sends anything.
 
     Attributes:

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from ..requests.notation import write_requests
 from ..requests.request import PlannedRequest
-from ..scenarios.waves.scenario import WavesOptions, WrittenWave
+from ..scenarios.waves.scenario import WavesOptions, WaveSpec
 from ..sglang.pages import Pool, pages_for
 
 
 @dataclass(frozen=True)
 class CaseWave:
-    """A wave with its requests, numbered; see `WrittenWave` for when it is sent."""
+    """A wave with its requests, numbered; see `WaveSpec` for when it is sent."""
 
     requests: tuple[PlannedRequest, ...]
     idle: bool = False
@@ -61,13 +61,13 @@ class Case:
         )
         return cls(pool, tuple(waves))
 
-    def written(self) -> tuple[WrittenWave, ...]:
+    def written(self) -> tuple[WaveSpec, ...]:
         """The waves as they stand in a spec."""
         waves, number = [], 1
         for wave in self.waves:
             numbered = [(request.number or 0, request) for request in wave.requests]
             waves.append(
-                WrittenWave(
+                WaveSpec(
                     idle=wave.idle,
                     after_steps=wave.after_steps,
                     after_seconds=wave.after_seconds,

@@ -12,7 +12,7 @@ from ..scenarios.base import Observation
 from ..scenarios.waves.scenario import Waves, WavesOptions
 from ..sglang.releases import Release
 from ..sglang.scheduler import NotServable, OutOfPages, Scheduler
-from ..sglang.server import ServerTraits
+from ..sglang.server import ServerConfiguration
 from .case import Case
 from .search import search
 
@@ -72,7 +72,7 @@ class ServerModel:
             prefix_cache=self.prefix_cache,
         )
         waves = Waves(
-            ServerTraits(case.pool, self.overlap, self.prefix_cache), WavesOptions(waves=case.written()), seed=0
+            ServerConfiguration(case.pool, self.overlap, self.prefix_cache), WavesOptions(waves=case.written()), seed=0
         )
         under_way: deque[tuple[int, tuple[PlannedRequest, ...]]] = deque()
         sent = seen = checked = 0
@@ -97,7 +97,7 @@ class ServerModel:
         return False
 
 
-def model_of(server: ServerTraits, *, version: str, chunked_prefill_size: int) -> ServerModel:
+def model_of(server: ServerConfiguration, *, version: str, chunked_prefill_size: int) -> ServerModel:
     """The model of a server.
 
     Args:

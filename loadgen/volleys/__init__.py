@@ -8,8 +8,8 @@ only if it hits.
 
 from __future__ import annotations
 
-from .forecast import Forecast
-from .idle_candidates import Aim, aimed
+from .forecast import VolleyForecast
+from .idle_candidates import TargetStep, idle_candidate
 from .random_volleys import DRAWN
 
-__all__ = ["DRAWN", "Aim", "Forecast", "aimed"]
+__all__ = ["DRAWN", "TargetStep", "VolleyForecast", "idle_candidate"]

@@ -5,8 +5,8 @@ a page is free for every row:
 
 - the cache has pages left, and every row needs a page, of just as many that are free (`beside_cache`);
 - the cache has just given up its last pages. A prefill does that before the first step of a volley that fills the pool,
-  so those aimed at a prefill (`aimed`) hit it; later on, a step does, when a request that has just ended has left full
-  pages (`after_end`);
+  so the candidates for a prefill (`idle_candidate`) hit it; later on, a step does, when a request that has just ended
+  has left full pages (`after_end`);
 - rows were retracted, and the prompts of those that had full pages stay in the tree, to be evicted at once
   (`after_end`, `after_retraction`).
 
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from ..requests.request import PlannedRequest
 from ..sglang.pages import Pool
 from ..sglang.request import Segment, Shape
-from .idle_candidates import Aim, row_of, spread
+from .idle_candidates import TargetStep, row_of, spread
 
 _FLOODING_PAGES = 7
 
@@ -57,7 +57,7 @@ def beside_cache(pool: Pool, free: int, need: int, at: int, rng: random.Random) 
     return [row_of(pool, each, at, at) for each in pages]
 
 
-def sharing(pool: Pool, aim: Aim, rng: random.Random) -> Sequence[PlannedRequest]:
+def sharing(pool: Pool, aim: TargetStep, rng: random.Random) -> Sequence[PlannedRequest]:
     """Rows that cross in their first step, of whose prompts all but one page, or all, is the same.
 
     When the results of their prefill are processed, the tree has their first pages once, and the others come back
@@ -77,7 +77,7 @@ def sharing(pool: Pool, aim: Aim, rng: random.Random) -> Sequence[PlannedRequest
     return requests
 
 
-def after_end(pool: Pool, overlap: bool, aim: Aim, rng: random.Random) -> Sequence[Shape] | None:
+def after_end(pool: Pool, overlap: bool, aim: TargetStep, rng: random.Random) -> Sequence[Shape] | None:
     """Rows cross when a request has just ended, of which only full pages are left; those are evicted.
 
     After a retraction they do not suffice: one more row, with few tokens, was in the pool.
@@ -103,7 +103,7 @@ def after_end(pool: Pool, overlap: bool, aim: Aim, rng: random.Random) -> Sequen
     return shapes + [Shape(rng.choice((1, 2, pool.page_size - at - 1)), at + 2)] * victims
 
 
-def after_retraction(pool: Pool, aim: Aim, rng: random.Random) -> Sequence[Shape] | None:
+def after_retraction(pool: Pool, aim: TargetStep, rng: random.Random) -> Sequence[Shape] | None:
     """All rows begin together. That with the longest prompt is retracted, and the others are sorted, shortest first.
 
     Its full pages are in the tree, and are evicted. So rows that are to stand behind the crossing ones have longer

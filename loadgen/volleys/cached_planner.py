@@ -15,7 +15,7 @@ from ..sglang.scheduler import Scheduler
 from ..sglang.steps import ModelStep
 from .cached_candidates import after_end, after_retraction, beside_cache, clearing, flooding, sharing
 from .forecast import after_volley
-from .idle_candidates import Aim, aimed
+from .idle_candidates import TargetStep, idle_candidate
 from .planner import numbers
 
 _TRIES_AT_ONCE = 24
@@ -127,11 +127,11 @@ class CachedPlanner:
         if aim is None or rng.random() < _SHARING:
             # Without pages in common they would not fit.
             rows = max(cell.batch_size, cell.need + cell.trailing)
-            return sharing(pool, Aim(cell.need, rows + rng.randint(0, 8), cell.trailing, cell.after.value), rng)
+            return sharing(pool, TargetStep(cell.need, rows + rng.randint(0, 8), cell.trailing, cell.after.value), rng)
         shapes = self._shapes(server, cell, aim)
         return None if shapes is None else tuple(map(PlannedRequest, shapes))
 
-    def _shapes(self, server: Scheduler, cell: Cell, aim: Aim) -> Sequence[Shape] | None:
+    def _shapes(self, server: Scheduler, cell: Cell, aim: TargetStep) -> Sequence[Shape] | None:
         rng, pool = self._random, server.pool.size
         if cell.after in (After.PREFILL, After.DECODE):
             at = 1 if cell.after is After.PREFILL else rng.choice((2, 2, 3))
@@ -142,7 +142,7 @@ class CachedPlanner:
             aim = dataclasses.replace(aim, after=rng.choice(("prefill", "prefill", "decode")))
         elif (draw := rng.random()) < 0.7:
             return after_end(pool, self._overlap, aim, rng) if draw < 0.35 else after_retraction(pool, aim, rng)
-        return aimed(pool, self._overlap, aim, self._tries - 1, rng)
+        return idle_candidate(pool, self._overlap, aim, self._tries - 1, rng)
 
 
 def _fewest_all_needing(cell: Cell) -> int:

@@ -1,9 +1,9 @@
 """Many aims in one volley: rows that go on fill most of a large pool, and candidates take turns in the rest (pure).
 
 To fill a large pool takes far longer than the few steps that a volley is sent for. So one volley fills it once, with
-rows that neither cross nor end, and leaves a *window*. Behind them wait candidates for many cells (`beside`): each has
-the window for itself when the rows of the one before have ended. What holds of one candidate alone need not hold
-of them together; each is added only if the model tells that all cells are still hit.
+rows that neither cross nor end, and leaves a *window*. Behind them wait candidates for many cells
+(`window_candidate`): each has the window for itself when the rows of the one before have ended. What holds of one
+candidate alone need not hold of them together. So each is added only if the model tells that all cells are still hit.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ..coverage import After, Cell, cell_of
 from ..coverage.cells import power_bucket_end
 from ..sglang.pages import Pool
 from ..sglang.request import Shape
-from .idle_candidates import Aim, row_of, spread
+from .idle_candidates import TargetStep, row_of, spread
 from .planner import JOINT, Planner, Volley
-from .window_candidates import beside
+from .window_candidates import window_candidate
 
 _WINDOWS = (32, 64, 128, 256)
 _TRIES = 8
@@ -145,8 +145,8 @@ class _Chain:
         bounds = _rows(cell, self._going_on, self._window.pages)
         assert bounds is not None
         rows = bounds[0] if self._tries % 2 else self._random.randint(bounds[0], min(bounds[1], bounds[0] + 4))
-        aim = Aim(cell.need, rows, cell.trailing, cell.after.value)
-        candidate = beside(self._window, self._forecast.overlap, aim, self._random)
+        aim = TargetStep(cell.need, rows, cell.trailing, cell.after.value)
+        candidate = window_candidate(self._window, self._forecast.overlap, aim, self._random)
         if candidate is None or cell not in map(cell_of, self._forecast.steps([*self._begin_alone, *candidate])):
             return False
         self._hit_alone = True
@@ -183,7 +183,7 @@ class _Chain:
 
 
 def _can_be_hit_beside(cell: Cell) -> bool:
-    """No candidate of `beside` has the last row cross, when that joins with one page free or is not to be retracted."""
+    """In no candidate does the last row cross, when it joins with one page free or is not to be retracted."""
     if cell.trailing:
         return True
     return cell.after is not After.RETRACTION and (cell.after is not After.PREFILL or cell.need > 1)

@@ -16,7 +16,7 @@ _LONGEST = 10_000
 
 
 @dataclass(frozen=True)
-class Forecast:
+class VolleyForecast:
     """An idle server, as the model of the scheduler knows it.
 
     Attributes:

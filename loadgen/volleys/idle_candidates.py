@@ -36,7 +36,7 @@ _LONG_PROMPT_PAGES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class TargetStep:
     """The step that is aimed at.
 
     Attributes:
@@ -54,7 +54,9 @@ class Aim:
     surplus: int = 0
 
 
-def aimed(pool: Pool, overlap: bool, aim: Aim, attempt: int, rng: random.Random) -> Sequence[Shape] | None:
+def idle_candidate(
+    pool: Pool, overlap: bool, aim: TargetStep, attempt: int, rng: random.Random
+) -> Sequence[Shape] | None:
     """A candidate for a volley that hits, in the order of its requests; None when there is none of the kind drawn."""
     if aim.after == "retraction":
         return _in_two_turns(pool, overlap, aim, 1, attempt, rng)
@@ -63,7 +65,7 @@ def aimed(pool: Pool, overlap: bool, aim: Aim, attempt: int, rng: random.Random)
     return _together(pool, overlap, aim, attempt, rng)
 
 
-def _together(pool: Pool, overlap: bool, aim: Aim, attempt: int, rng: random.Random) -> list[Shape] | None:
+def _together(pool: Pool, overlap: bool, aim: TargetStep, attempt: int, rng: random.Random) -> list[Shape] | None:
     """All rows begin to decode in the same step; in step `at` of it `need` of them cross."""
     at = 1 if aim.after == "prefill" else rng.choice((2, 2, 2, 2, 3, 4))
     rows = aim.batch_size
@@ -91,7 +93,7 @@ def _together(pool: Pool, overlap: bool, aim: Aim, attempt: int, rng: random.Ran
 
 
 def _in_two_turns(
-    pool: Pool, overlap: bool, aim: Aim, victims: int, attempt: int, rng: random.Random
+    pool: Pool, overlap: bool, aim: TargetStep, victims: int, attempt: int, rng: random.Random
 ) -> list[Shape] | None:
     """Some rows begin to decode, those that cross among them; the rows behind them, and victims, join later."""
     elders = aim.batch_size - aim.trailing

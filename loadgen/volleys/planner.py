@@ -13,8 +13,8 @@ from ..sglang.pages import Pool
 from ..sglang.releases import Release
 from ..sglang.request import Shape
 from ..sglang.steps import ModelStep
-from .forecast import Forecast
-from .idle_candidates import Aim, aimed
+from .forecast import VolleyForecast
+from .idle_candidates import TargetStep, idle_candidate
 from .random_volleys import DRAWN
 
 JOINT = "joint"
@@ -67,7 +67,7 @@ class Planner:
         self.found: dict[Cell, Volley] = {}
         self.failed: Counter[Cell] = Counter()
         self._overlap = overlap
-        self.forecast = Forecast(pool, overlap, chunked_prefill_size)
+        self.forecast = VolleyForecast(pool, overlap, chunked_prefill_size)
         self._seed = seed
         self._random = random.Random(f"{seed} order")
         order = sorted(cells)
@@ -134,7 +134,7 @@ class Planner:
         self._tried[cell] += 1
         rng = random.Random(f"{self._seed} {cell} {attempt}")
         aim = numbers(cell, self.pool, attempt, rng)
-        shapes = None if aim is None else aimed(self.pool, self._overlap, aim, attempt, rng)
+        shapes = None if aim is None else idle_candidate(self.pool, self._overlap, aim, attempt, rng)
         if not shapes:
             return None
         steps = self.forecast.steps(shapes)
@@ -151,18 +151,18 @@ class Planner:
         return Volley(kind, tuple(shapes), steps, frozenset({cell}))
 
 
-def numbers(cell: Cell, pool: Pool, attempt: int, rng: random.Random) -> Aim | None:
+def numbers(cell: Cell, pool: Pool, attempt: int, rng: random.Random) -> TargetStep | None:
     """Exact numbers in a cell: at first the smallest batch, then others that the pool can hold."""
     if attempt == 0:
         rows = max(cell.batch_size, cell.need + cell.trailing)
-        return Aim(cell.need, rows, cell.trailing, cell.after.value)
+        return TargetStep(cell.need, rows, cell.trailing, cell.after.value)
     most_rows = min(power_bucket_end(cell.batch_size), pool.pages - cell.need)
     need = _drawn(cell.need, min(need_bucket_end(cell.need), most_rows - cell.trailing), rng)
     trailing = _drawn(cell.trailing, min(power_bucket_end(cell.trailing), most_rows - need), rng)
     rows = _drawn(max(cell.batch_size, need + trailing), min(most_rows, pool.pages - need), rng)
     if rows < need + trailing or rows + need > pool.pages:
         return None
-    return Aim(need, rows, trailing, cell.after.value)
+    return TargetStep(need, rows, trailing, cell.after.value)
 
 
 def _drawn(least: int, most: int, rng: random.Random) -> int:

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 from ..sglang.pages import Pool
 from ..sglang.request import Shape
-from .idle_candidates import Aim, row_of, spread
+from .idle_candidates import TargetStep, row_of, spread
 
 
-def beside(window: Pool, overlap: bool, aim: Aim, rng: random.Random) -> Sequence[Shape] | None:
+def window_candidate(window: Pool, overlap: bool, aim: TargetStep, rng: random.Random) -> Sequence[Shape] | None:
     """A candidate for a volley that hits, in the order of its requests; None when there is none of the kind drawn."""
     if aim.after == "retraction":
         return _retracted(window, overlap, aim, rng)
@@ -26,7 +26,7 @@ def beside(window: Pool, overlap: bool, aim: Aim, rng: random.Random) -> Sequenc
     return _together(window, aim, rng)
 
 
-def _together(window: Pool, aim: Aim, rng: random.Random) -> list[Shape] | None:
+def _together(window: Pool, aim: TargetStep, rng: random.Random) -> list[Shape] | None:
     at = rng.choice((2, 2, 2, 3))
     last = aim.batch_size - 1 - aim.trailing
     crossing = dict.fromkeys([last, *rng.sample(range(last), aim.need - 1)], at)
@@ -38,7 +38,7 @@ def _together(window: Pool, aim: Aim, rng: random.Random) -> list[Shape] | None:
     return [row_of(window, held[r], crossing.get(r, rng.randint(1, at - 1)), at) for r in range(aim.batch_size)]
 
 
-def _joined(window: Pool, overlap: bool, aim: Aim, rng: random.Random) -> list[Shape] | None:
+def _joined(window: Pool, overlap: bool, aim: TargetStep, rng: random.Random) -> list[Shape] | None:
     """The last row joins just before the step, in which it crosses itself when none is to stand behind."""
     elders = aim.batch_size - 1
     crosses_itself = aim.trailing == 0
@@ -61,7 +61,7 @@ def _joined(window: Pool, overlap: bool, aim: Aim, rng: random.Random) -> list[S
     return [*first, opener, row_of(window, joining, 1 if crosses_itself else None, 1)]
 
 
-def _retracted(window: Pool, overlap: bool, aim: Aim, rng: random.Random) -> list[Shape] | None:
+def _retracted(window: Pool, overlap: bool, aim: TargetStep, rng: random.Random) -> list[Shape] | None:
     """The rows that stand behind join late, cross at once, and go on; the victim joins with them, or after them."""
     elders, younger = aim.batch_size - aim.trailing, aim.trailing
     # A victim that joins with them is taken first for its longer prompt, which fills two pages.

@@ -30,7 +30,7 @@ def error_answer(status_code: int, faults: Sequence[Fault], headers: dict[str, s
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Turn what endpoints raise into answers."""
+    """ScheduledStep what endpoints raise into answers."""
 
     @app.exception_handler(RequestValidationError)
     async def _(request: Request, error: RequestValidationError) -> JSONResponse:

@@ -12,12 +12,12 @@ import anyio.to_thread
 from rich.console import Console
 from rich.text import Text
 
-from loadgen.scenarios.waves.scenario import Waves, WrittenWave
+from loadgen.scenarios.waves.scenario import Waves, WaveSpec
 from loadgen.shrink.on_model import ServerModel, model_of
 from service.cli.soak import EXIT_INTERRUPTED, EXIT_NOT_STARTED, EXIT_SPEC, print_faults, signals_heard
 from service.engine.crash.signatures import CrashKind
 from service.engine.installation import EngineError
-from service.execution.launching import plan_for, traits_of
+from service.execution.launching import configuration_of, plan_for
 from service.execution.preflight import Prepared, prepare
 from service.execution.repro import CRASH_LABEL, FINDING_LABEL
 from service.home import Home
@@ -127,7 +127,7 @@ class _Shrinking:
         """The model of the engine's scheduler; None when its release is not known."""
         with tempfile.TemporaryDirectory() as folder:
             plan = plan_for(self._repro, self._prepared, Path(folder))
-        traits = traits_of(plan, self._prepared.pool)
+        traits = configuration_of(plan, self._prepared.pool)
         version = self._prepared.check.version
         if version is None:
             return None
@@ -168,7 +168,7 @@ class _Shrinking:
                 return
 
 
-def _wave_line(wave: WrittenWave) -> str:
+def _wave_line(wave: WaveSpec) -> str:
     """A wave for people: when and how it is sent, in the words of a spec, and what."""
     told = wave.model_dump(exclude={"requests"}, exclude_defaults=True)
     words = ", ".join(name if value is True else f"{name} {value:g}" for name, value in told.items())

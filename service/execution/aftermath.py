@@ -7,7 +7,7 @@ import time
 import anyio
 
 from loadgen.http.client import GenerateClient, GenerateRequest
-from loadgen.requests.outcome import Outcome
+from loadgen.requests.outcome import RequestOutcome
 from service.concurrency import first_of
 from service.engine.process.process import EngineProcess
 from service.execution.watch import Alarm, Sign, Watch
@@ -25,7 +25,7 @@ async def survival(client: GenerateClient, watch: Watch, hang_seconds: float) ->
         # An idle scheduler checks its pool for leaks, and dies of one.
         # One that refuses lives, too.
         outcome = None
-        while outcome not in (Outcome.DONE, Outcome.REFUSED):
+        while outcome not in (RequestOutcome.DONE, RequestOutcome.REFUSED):
             await anyio.sleep(_IDLE_SECONDS)
             outcome = (await client.send_together([GenerateRequest([1, 2, 3], _SURVIVAL_TOKENS)]))[0].outcome
 

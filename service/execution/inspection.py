@@ -8,13 +8,13 @@ import anyio
 
 from loadgen.checks.calibration import Calibration, calibrate
 from loadgen.checks.fairness import Fairness, Work
-from loadgen.checks.findings import Found
-from loadgen.checks.response_checks import Scrutiny
+from loadgen.checks.findings import Occurrence
+from loadgen.checks.response_checks import ResponseChecks
 from loadgen.checks.witness import Witnesses, batches
 from loadgen.http.client import GenerateClient, GenerateRequest
 from loadgen.http.connection import HttpError
 from loadgen.requests.prompts import PromptMaker
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from service.engine.model_facts import ModelFacts
 from service.execution.ledger import Ledger, counts
 from service.execution.recording import Recording
@@ -38,7 +38,7 @@ class Inspection:
     """Looks at the answers of one run's engine.
 
     Attributes:
-        scrutiny: for the driver; there is none before `calibrate` is over.
+        response_checks: for the driver; there is none before `calibrate` is over.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Inspection:
         seed: int,
         engine: EngineInfo,
         facts: ModelFacts,
-        server: ServerTraits,
+        server: ServerConfiguration,
         client: GenerateClient,
         prompts: PromptMaker,
     ) -> None:
@@ -59,7 +59,7 @@ class Inspection:
         self._prompts = prompts
         self._calibration = Calibration(off="" if spec.load.witness_share else "the spec asks for none")
         self._witnesses: Witnesses | None = None
-        self.scrutiny = Scrutiny(prompts)
+        self.response_checks = ResponseChecks(prompts)
         self._news: list[Finding] = []
         self._ledger = Ledger(
             spec.waivers,
@@ -92,7 +92,7 @@ class Inspection:
             except (HttpError, ValueError) as error:
                 self._calibration = Calibration(off=f"the calibration failed: {error}")
 
-    def begin(self, recording: Recording) -> Scrutiny:
+    def begin(self, recording: Recording) -> ResponseChecks:
         """The load begins; what is to look at it."""
 
         def work() -> Work:
@@ -107,12 +107,14 @@ class Inspection:
                 shared_prompts=not self._server.prefix_cache,
                 margin=self._calibration.margin,
             )
-        self.scrutiny = Scrutiny(self._prompts, self._witnesses, Fairness(starve_seconds(self._spec)), work)
-        return self.scrutiny
+        self.response_checks = ResponseChecks(
+            self._prompts, self._witnesses, Fairness(starve_seconds(self._spec)), work
+        )
+        return self.response_checks
 
     async def compare(self) -> None:
         """After the load, on an idle server that serves: hold the witnesses' answers against those without pressure."""
-        self.scrutiny.served()
+        self.response_checks.served()
         if self._witnesses is None:
             return
         with anyio.move_on_after(_COMPARING_SECONDS):
@@ -133,7 +135,7 @@ class Inspection:
 
     def news(self) -> list[Finding]:
         """Findings of a kind and cause that have not been told yet."""
-        self._take(self.scrutiny.take())
+        self._take(self.response_checks.take())
         news, self._news = self._news, []
         return news
 
@@ -161,6 +163,6 @@ class Inspection:
             disagreeing=witnesses.disagreeing,
         )
 
-    def _take(self, found: list[Found]) -> None:
+    def _take(self, found: list[Occurrence]) -> None:
         now = datetime.now(timezone.utc)
         self._news += [finding for one in found if (finding := self._ledger.add(one, now)) is not None]

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from loadgen.http.client import GenerateClient, Sampling
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from service.engine.model_facts import ModelFacts
 from service.engine.overlay import write_overlay
 from service.engine.process.command import LaunchPlan, plan_launch
 from service.engine.process.ports import free_port
 from service.execution.preflight import Prepared
-from service.execution.server_configuration import server_traits
+from service.execution.server_configuration import server_configuration
 from service.spec.spec import RunSpec
 
 OVERLAY_FOLDER = "overlay"
@@ -44,9 +44,9 @@ def plan_for(spec: RunSpec, prepared: Prepared, folder: Path) -> LaunchPlan:
     )
 
 
-def traits_of(plan: LaunchPlan, pool: Pool) -> ServerTraits:
+def configuration_of(plan: LaunchPlan, pool: Pool) -> ServerConfiguration:
     """What a scenario knows of the engine beforehand."""
-    return server_traits(pool, plan.argv)
+    return server_configuration(pool, plan.argv)
 
 
 def client_of(plan: LaunchPlan, facts: ModelFacts) -> GenerateClient:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from loadgen.checks.findings import Found
+from loadgen.checks.findings import Occurrence
 from service.runs.model import Finding
 from service.spec.waivers import Waiver
 
@@ -28,7 +28,7 @@ class Ledger:
         """All so far: one for each kind, cause and waiver, in the order in which they were met first."""
         return tuple(self._findings.values())
 
-    def add(self, found: Found, at: datetime) -> Finding | None:
+    def add(self, found: Occurrence, at: datetime) -> Finding | None:
         """Take one in. The finding, when there was none of that kind, cause and waiver before it."""
         lengths = {"prompt_tokens": found.prompt_tokens, "max_new_tokens": found.max_new_tokens}
         facts = {**self._facts, **lengths}

@@ -19,7 +19,7 @@ from service.engine.process.arguments import layered, refused_arguments
 from service.engine.process.ports import PortUnavailable, check_port
 from service.engine.registry import EngineRegistry
 from service.engine.tiny_model import write_tiny_model
-from service.execution.server_configuration import server_traits
+from service.execution.server_configuration import server_configuration
 from service.home import Home
 from service.plugin.settings import Profile
 from service.spec.faults import Fault, faults_of
@@ -148,7 +148,7 @@ def _coverage(spec: RunSpec, scenario: type[Scenario[Any]], options: NoOptions, 
     if spec.load.until_coverage is None and not asked:
         return []
     arguments = layered(scenario.engine_needs(pool, options).arguments, spec.engine.args)
-    if Coverage(server_traits(pool, arguments)).reachable_tight:
+    if Coverage(server_configuration(pool, arguments)).reachable_tight:
         return []
     message = (
         f"on {pool.pages} pages of {pool.page_size}, launched as this is, no step at the edge can be reached, and the "

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from loadgen.coverage import Coverage
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from loadgen.statistics.histogram import Histogram
 from service.plugin.flight import DecodeStep, Totals
 from service.plugin.flight_reader import FlightReader
@@ -37,7 +37,7 @@ class Recording:
         coverage: the cells of the edge that were hit; None when the server is not known.
     """
 
-    def __init__(self, path: Path, server: ServerTraits | None = None) -> None:
+    def __init__(self, path: Path, server: ServerConfiguration | None = None) -> None:
         self._reader = FlightReader(path)
         self._base = self._reader.totals()
         self.steps_before = self._taken = self._base.decode_steps

@@ -7,8 +7,8 @@ from typing import Any
 
 from loadgen.requests.wave import SentWave
 from loadgen.scenarios.waves.recorded import write_down
-from loadgen.scenarios.waves.scenario import MOST_REQUESTS, Waves, WavesOptions, WrittenWave
-from loadgen.sglang.server import ServerTraits
+from loadgen.scenarios.waves.scenario import MOST_REQUESTS, Waves, WavesOptions, WaveSpec
+from loadgen.sglang.server import ServerConfiguration
 from service.files import write_atomically
 from service.runs.folder import REPRO_FILE
 from service.runs.model import Crash, Finding, Run
@@ -64,14 +64,14 @@ def repro_of(
     )
 
 
-def options_of(waves: Sequence[WrittenWave], made_by: str | None, made_with: dict[str, Any]) -> dict[str, Any]:
+def options_of(waves: Sequence[WaveSpec], made_by: str | None, made_with: dict[str, Any]) -> dict[str, Any]:
     """The options of the scenario `waves` as they stand in a spec: what is as it always is stays out."""
     options = WavesOptions(waves=tuple(waves), made_by=made_by, made_with=made_with)
     return options.model_dump(mode="json", exclude_defaults=True)
 
 
 def keep_repro(
-    run: Run, failure: Crash | Finding, sent: Sequence[SentWave], engine: str, server: ServerTraits
+    run: Run, failure: Crash | Finding, sent: Sequence[SentWave], engine: str, server: ServerConfiguration
 ) -> dict[str, str]:
     """Write the repro of a run that failed into its folder; it as evidence, empty when nothing had been sent.
 

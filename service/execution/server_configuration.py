@@ -6,16 +6,16 @@ import itertools
 from collections.abc import Sequence
 
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 
 _OVERLAP_OFF = "--disable-overlap-schedule"
 _PREFIX_CACHE_OFF = "--disable-radix-cache"
 _MOST_RUNNING = "--max-running-requests"
 
 
-def server_traits(pool: Pool, arguments: Sequence[str]) -> ServerTraits:
+def server_configuration(pool: Pool, arguments: Sequence[str]) -> ServerConfiguration:
     """The server that is launched with these SGLang arguments."""
-    return ServerTraits(
+    return ServerConfiguration(
         pool,
         overlap=_OVERLAP_OFF not in arguments,
         prefix_cache=_PREFIX_CACHE_OFF not in arguments,

@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from loadgen.driver import Driver, Tally
 from loadgen.http.client import GenerateClient
-from loadgen.requests.outcome import Outcome
+from loadgen.requests.outcome import RequestOutcome
 from loadgen.requests.prompts import PromptMaker
 from loadgen.requests.wave import SentWave
 from loadgen.scenarios import Scenario
@@ -24,7 +24,7 @@ from service.execution.aftermath import let_it_speak, survival
 from service.execution.evidence import STEPS_KEPT, SentWaves, describe_crash, unkillable, write_steps
 from service.execution.inspection import Inspection
 from service.execution.kernel_log import oom_kills
-from service.execution.launching import client_of, plan_for, traits_of
+from service.execution.launching import client_of, configuration_of, plan_for
 from service.execution.measuring import histograms_of, measures_of
 from service.execution.preflight import Prepared, prepare
 from service.execution.recording import Recording
@@ -53,10 +53,10 @@ class Supervisor:
         prepared, faults = await anyio.to_thread.run_sync(prepare, run.spec, self._home)
         if prepared is None:
             return RunResult(status=RunStatus.FAILED_TO_START, detail="; ".join(map(str, faults)))
-        return await _Attempt(run, prepared, observer, cancelled).carry_out()
+        return await _RunExecution(run, prepared, observer, cancelled).carry_out()
 
 
-class _Attempt:
+class _RunExecution:
     """One run, from launch to result."""
 
     def __init__(self, run: Run, prepared: Prepared, observer: RunObserver, cancelled: anyio.Event) -> None:
@@ -127,7 +127,7 @@ class _Attempt:
         return self._ready
 
     async def _under_load(self, process: EngineProcess, ready: Ready) -> None:
-        server = traits_of(self._plan, self._prepared.pool)
+        server = configuration_of(self._plan, self._prepared.pool)
         self._recording = Recording(self._plan.flight, server)
         facts = self._prepared.facts
         client = client_of(self._plan, facts)
@@ -222,7 +222,7 @@ class _Attempt:
 
         async def alarm() -> Alarm | None:
             found = await watch.alarm()
-            driver.unanswered = Outcome.LOST
+            driver.unanswered = RequestOutcome.LOST
             return found
 
         return await first_of(load, alarm, self._until_cancelled, self._tell_progress)

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from loadgen.checks.findings import FindingKind
-from loadgen.requests.outcome import Outcome
+from loadgen.requests.outcome import RequestOutcome
 from loadgen.statistics.histogram import SECONDS, Counts, nothing
 from service.engine.crash.signatures import CrashKind
 from service.execution.recording import PAGES, SURPLUS_PAGES
@@ -60,7 +60,7 @@ class ControllerMetrics:
     def __init__(self) -> None:
         self._totals: Counter[str] = Counter()
         self._histograms = {name: nothing(bounds) for name, (bounds, _) in _HISTOGRAMS.items()}
-        self._requests: _Labelled = Counter({(outcome.value,): 0 for outcome in Outcome})
+        self._requests: _Labelled = Counter({(outcome.value,): 0 for outcome in RequestOutcome})
         self._crashes: _Labelled = Counter({(kind.value,): 0 for kind in CrashKind})
         self._findings: _Labelled = Counter({(kind.value,): 0 for kind in FindingKind})
         self._waived: _Labelled = Counter({(kind.value,): 0 for kind in FindingKind})

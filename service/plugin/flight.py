@@ -13,7 +13,7 @@ class NotAFlightFile(ValueError):
     """The file is not a flight recording that this version can read."""
 
 
-class Outcome(enum.IntEnum):
+class AllocationOutcome(enum.IntEnum):
     """What became of a decode step's allocation."""
 
     ENTERED = 0  # the allocator was called and has not come back: it is running, or the process died in it
@@ -48,7 +48,7 @@ class DecodeStep:
     trailing: int
     extends: int
     retracted: int
-    outcome: Outcome
+    outcome: AllocationOutcome
     evicted: int = 0
     cached: int = 0
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from .flight import DecodeStep, Identity, NotAFlightFile, Outcome, Totals
+from .flight import AllocationOutcome, DecodeStep, Identity, NotAFlightFile, Totals
 from .flight_format import (
     ERROR_OFFSET,
     ERROR_SIZE,
@@ -21,7 +21,7 @@ from .flight_format import (
     read_totals,
 )
 
-_OUTCOMES = frozenset(Outcome)
+_OUTCOMES = frozenset(AllocationOutcome)
 
 
 class FlightReader:
@@ -115,5 +115,5 @@ def _decode_step(record: tuple[int, ...]) -> DecodeStep:
         _step,
     ) = record
     return DecodeStep(
-        step, at_ns, batch_size, need, free, trailing, extends, retracted, Outcome(outcome), evicted, cached
+        step, at_ns, batch_size, need, free, trailing, extends, retracted, AllocationOutcome(outcome), evicted, cached
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .flight import Outcome
+from .flight import AllocationOutcome
 from .metrics import MetricsPublisher
 from .recorder import FlightRecorder
 from .settings import Settings
@@ -21,7 +21,7 @@ _MAKE_CACHE = "sglang.srt.mem_cache.registry.create_tree_cache"
 _REPORT_EVICTION = "sglang.srt.mem_cache.base_prefix_cache.BasePrefixCache.update_eviction_metrics"
 
 # In Python 3.11 to look up a member of an enum is a function call, too much for what each decode step pays.
-_RETURNED, _SHORT = Outcome.RETURNED, Outcome.SHORT
+_RETURNED, _SHORT = AllocationOutcome.RETURNED, AllocationOutcome.SHORT
 
 
 def page_demand(seq_lens: list[int], page_size: int) -> tuple[int, int]:
@@ -78,7 +78,7 @@ class Probe:
         try:
             out = original(allocator, seq_lens, seq_lens_cpu, last_loc, **more)
         except BaseException as error:
-            recorder.leave(Outcome.RAISED)
+            recorder.leave(AllocationOutcome.RAISED)
             recorder.raised(error)
             raise
         recorder.leave(_SHORT if out is None else _RETURNED)

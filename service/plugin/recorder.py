@@ -10,7 +10,7 @@ import os
 import time
 from pathlib import Path
 
-from .flight import Outcome, Totals
+from .flight import AllocationOutcome, Totals
 from .flight_format import (
     ERROR_OFFSET,
     ERROR_SIZE,
@@ -45,7 +45,7 @@ DEFAULT_CAPACITY = 65_536
 ) = range(len(TOTALS))
 
 # In Python 3.11 to look up a member of an enum is a function call, too much for what each decode step pays.
-_ENTERED, _SHORT = int(Outcome.ENTERED), int(Outcome.SHORT)
+_ENTERED, _SHORT = int(AllocationOutcome.ENTERED), int(AllocationOutcome.SHORT)
 
 
 class FlightRecorder:
@@ -140,7 +140,7 @@ class FlightRecorder:
         totals[_LAST_STEP_NS] = now
         totals[_DECODE_STEPS] = step
 
-    def leave(self, outcome: Outcome) -> None:
+    def leave(self, outcome: AllocationOutcome) -> None:
         """Record what became of the step last entered."""
         OUTCOME.pack_into(self._map, self._slot + OUTCOME_OFFSET, outcome)
         if outcome == _SHORT:

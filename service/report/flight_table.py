@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from service.plugin.flight import DecodeStep, Identity, Outcome, Totals
+from service.plugin.flight import AllocationOutcome, DecodeStep, Identity, Totals
 from service.plugin.flight_reader import FlightReader
 from service.runs.folder import REPORT_FILE
 
 _OUTCOMES = {
-    Outcome.ENTERED: "no return",
-    Outcome.RETURNED: "",
-    Outcome.SHORT: "short",
-    Outcome.RAISED: "raised",
+    AllocationOutcome.ENTERED: "no return",
+    AllocationOutcome.RETURNED: "",
+    AllocationOutcome.SHORT: "short",
+    AllocationOutcome.RAISED: "raised",
 }
 
 

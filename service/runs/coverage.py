@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from loadgen.coverage import After, Cell, Coverage, Relation
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from service.spec.spec import MAX_PAGE_SIZE, MAX_POOL_PAGES, MIN_PAGE_SIZE, MIN_POOL_PAGES
 
 Steps = Annotated[int, Field(ge=1, le=2**63 - 1)]
@@ -30,7 +30,7 @@ class CoveredServer(_Value):
     max_running_requests: int | None = Field(default=None, ge=0)
 
     @classmethod
-    def of(cls, server: ServerTraits) -> CoveredServer:
+    def of(cls, server: ServerConfiguration) -> CoveredServer:
         return cls(
             page_size=server.pool.page_size,
             pool_pages=server.pool.pages,
@@ -39,9 +39,9 @@ class CoveredServer(_Value):
             max_running_requests=server.max_running_requests,
         )
 
-    def traits(self) -> ServerTraits:
+    def configuration(self) -> ServerConfiguration:
         pool = Pool(self.page_size, self.pool_pages)
-        return ServerTraits(pool, self.overlap, self.prefix_cache, self.max_running_requests)
+        return ServerConfiguration(pool, self.overlap, self.prefix_cache, self.max_running_requests)
 
 
 class CellShare(_Value):
@@ -77,7 +77,7 @@ class EdgeCoverage(_Value):
     )
 
 
-def edge_coverage(coverage: Coverage, server: ServerTraits, *, cells: bool) -> EdgeCoverage:
+def edge_coverage(coverage: Coverage, server: ServerConfiguration, *, cells: bool) -> EdgeCoverage:
     """What has been covered so far.
 
     Args:
@@ -108,7 +108,7 @@ def read_back(told: EdgeCoverage) -> Coverage:
         ValueError: it names a cell that is none, that stands among those of another relation, or that no pool of this
             size can have.
     """
-    server = told.server.traits()
+    server = told.server.configuration()
     hits = {Cell.parse(text): steps for text, steps in told.tight.items()}
     if strays := [cell for cell in hits if cell.relation is not Relation.TIGHT]:
         raise ValueError(f"'{strays[0]}' stands among the tight cells, and is none")

@@ -49,13 +49,13 @@ class Verdict(str, enum.Enum):
     INCONCLUSIVE = "inconclusive"  # the edge was not reached often enough: nothing is shown
 
 
-class Shape(BaseModel):
+class Value(BaseModel):
     """Base of the values here: immutable. Keys that a newer version wrote are passed over when read back."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Percentiles(Shape):
+class Percentiles(Value):
     """A distribution of times, in milliseconds."""
 
     p50: float
@@ -64,7 +64,7 @@ class Percentiles(Shape):
     max: float
 
 
-class Latencies(Shape):
+class Latencies(Value):
     """Latencies of the requests that ended well, in milliseconds."""
 
     ttft_ms: Percentiles = Field(description="From sending a request to its first token.")
@@ -73,7 +73,7 @@ class Latencies(Shape):
     )
 
 
-class WitnessMeasures(Shape):
+class WitnessMeasures(Value):
     """Requests under load whose answers are held against what they are without pressure."""
 
     share: float = Field(description="Of all requests, as the spec asks for.")
@@ -89,7 +89,7 @@ class WitnessMeasures(Shape):
     disagreeing: int = Field(default=0, description="Prompts to which witnesses had different answers.")
 
 
-class Measures(Shape):
+class Measures(Value):
     """What was measured under load; a share is of decode steps, from 0 to 1."""
 
     decode_steps: int = Field(default=0, description="Decode steps under load.")
@@ -169,7 +169,7 @@ class Measures(Shape):
         return steps / self.decode_steps if self.decode_steps else 0.0
 
 
-class Finding(Shape):
+class Finding(Value):
     """What was found wrong with an engine that did not crash: the first of a kind and cause, and their number."""
 
     kind: FindingKind = Field(
@@ -190,7 +190,7 @@ class Finding(Shape):
     link: str | None = Field(default=None, description="Where the waiver says that it is known.")
 
 
-class Crash(Shape):
+class Crash(Value):
     """One death, hang or silence of the engine, and what is left to look at."""
 
     kind: CrashKind = Field(description="What kind of crash it was.")
@@ -212,7 +212,7 @@ class Crash(Shape):
     )
 
 
-class EngineInfo(Shape):
+class EngineInfo(Value):
     """The engine that ran."""
 
     name: str
@@ -236,7 +236,7 @@ class EngineInfo(Shape):
         return variants.get(self.allocator, self.clamp)
 
 
-class Progress(Shape):
+class Progress(Value):
     """How a run stands while it runs."""
 
     status: RunStatus
@@ -253,7 +253,7 @@ class Progress(Shape):
     )
 
 
-class RunResult(Shape):
+class RunResult(Value):
     """What an executor gives back. The verdict is not its business."""
 
     status: RunStatus = Field(description="finished, failed_to_start, cancelled or interrupted.")
@@ -265,7 +265,7 @@ class RunResult(Shape):
     findings: tuple[Finding, ...] = ()
 
 
-class Run(Shape):
+class Run(Value):
     """One engine under one scenario for a time."""
 
     id: str

@@ -15,7 +15,7 @@ import anyio.to_thread
 import httpx
 
 from loadgen.driver import Driver
-from loadgen.requests.outcome import Outcome
+from loadgen.requests.outcome import RequestOutcome
 from loadgen.requests.prompts import PromptMaker
 from loadgen.scenarios.waves.scenario import Waves, WavesOptions
 from loadgen.shrink import Case
@@ -26,7 +26,7 @@ from service.engine.process.readiness import Ready, wait_ready
 from service.execution.aftermath import let_it_speak, survival
 from service.execution.evidence import STEPS_KEPT, describe_crash, write_steps
 from service.execution.kernel_log import oom_kills
-from service.execution.launching import client_of, plan_for, traits_of
+from service.execution.launching import client_of, configuration_of, plan_for
 from service.execution.preflight import Prepared
 from service.execution.recording import Recording
 from service.execution.watch import Alarm, Watch
@@ -98,7 +98,7 @@ class EngineTrials:
             began = time.monotonic()
             self._engine = await self._boot()
             boot_seconds = time.monotonic() - began
-        elif traits_of(self._engine.process.plan, case.pool).prefix_cache:
+        elif configuration_of(self._engine.process.plan, case.pool).prefix_cache:
             await _flush(self._engine.process.plan)
         began = time.monotonic()
         crash, steps = await self._load(self._engine, case)
@@ -125,7 +125,7 @@ class EngineTrials:
         facts, seed, hang_seconds = self._prepared.facts, self._spec.load.seed or 0, self._spec.engine.hang_seconds
         recording = Recording(plan.flight)
         client = client_of(plan, facts)
-        scenario = Waves(traits_of(plan, case.pool), WavesOptions(waves=case.written()), seed)
+        scenario = Waves(configuration_of(plan, case.pool), WavesOptions(waves=case.written()), seed)
         driver = Driver(scenario, client, recording, PromptMaker(seed, range(facts.vocabulary)))
         watch = Watch(process, recording, lambda: driver.open_requests, hang_seconds)
         kills_before = oom_kills()
@@ -135,7 +135,7 @@ class EngineTrials:
 
         async def alarm() -> Alarm | None:
             found = await watch.alarm()
-            driver.unanswered = Outcome.LOST
+            driver.unanswered = RequestOutcome.LOST
             return found
 
         found = await first_of(load, alarm) or watch.look() or await survival(client, watch, hang_seconds)

@@ -12,7 +12,7 @@ MOST_VALUES = 10_000
 DEEPEST = 20
 _MOST_BITS = 256
 
-Found = tuple[tuple[int | str, ...], Any, str]
+InvalidValue = tuple[tuple[int | str, ...], Any, str]
 """What is wrong: where, the value, and what is said of it."""
 
 
@@ -51,7 +51,7 @@ def check_json(data: Any) -> None:
     _refuse(_not_json(data, ()))
 
 
-def _bad_text(data: Any, place: tuple[int | str, ...]) -> Iterator[Found]:
+def _bad_text(data: Any, place: tuple[int | str, ...]) -> Iterator[InvalidValue]:
     message = "a half of a surrogate pair cannot be written as UTF-8; allowed: Unicode text"
     if isinstance(data, str) and not _encodes(data):
         yield place, data, message
@@ -62,7 +62,7 @@ def _bad_text(data: Any, place: tuple[int | str, ...]) -> Iterator[Found]:
             yield from _bad_text(inner, (*place, _name(key)))
 
 
-def _not_json(data: Any, place: tuple[int | str, ...]) -> Iterator[Found]:
+def _not_json(data: Any, place: tuple[int | str, ...]) -> Iterator[InvalidValue]:
     if isinstance(data, (dict, list, tuple)):
         for key, inner in _inside(data):
             if isinstance(data, dict) and not isinstance(key, str):
@@ -78,7 +78,7 @@ def _not_json(data: Any, place: tuple[int | str, ...]) -> Iterator[Found]:
         yield place, data, f"a {kind}, which JSON does not have; put it in quotes if it is meant as a text"
 
 
-def _refuse(found: Iterable[Found]) -> None:
+def _refuse(found: Iterable[InvalidValue]) -> None:
     errors = [
         InitErrorDetails(
             type=PydanticCustomError("not_in_a_spec", "{message}", {"message": message}), loc=place, input=value

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadgen.requests.outcome import Outcome
+from loadgen.requests.outcome import RequestOutcome
 
 DEFAULT_MIN_CRITICAL = 100
 DEFAULT_THRESHOLDS = (
@@ -51,7 +51,7 @@ _OTHER_MEASURES = frozenset(
     }
 )
 MEASURES = (_EDGE_MEASURES | _OTHER_MEASURES | _SECONDS) - {COVERAGE_SHARE}
-_OUTCOMES = "|".join(outcome.value for outcome in Outcome)
+_OUTCOMES = "|".join(outcome.value for outcome in RequestOutcome)
 _DOTTED = re.compile(
     rf"{re.escape(COVERAGE_SHARE)}|requests\.({_OUTCOMES})|latencies\.(ttft|e2e)_ms\.(p50|p90|p99|max)"
 )

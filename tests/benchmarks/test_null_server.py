@@ -12,7 +12,7 @@ import pytest
 from benchmarks.client_load import Job, run
 from benchmarks.null_server import answer, chunks, null_server, whole
 from loadgen.http.client import GenerateClient, GenerateRequest
-from loadgen.requests.outcome import Outcome
+from loadgen.requests.outcome import RequestOutcome
 
 pytestmark = pytest.mark.anyio
 
@@ -81,7 +81,7 @@ async def test_the_client_takes_its_answers_for_whole_ones() -> None:
         client = GenerateClient(f"http://127.0.0.1:{port}")
         request = GenerateRequest(PROMPT, NEW)
         told = [*await client.send_together([request] * 3), await client.send_streamed(request)]
-    assert [(one.outcome, one.new_tokens, one.contradiction) for one in told] == [(Outcome.DONE, NEW, "")] * 4
+    assert [(one.outcome, one.new_tokens, one.contradiction) for one in told] == [(RequestOutcome.DONE, NEW, "")] * 4
     assert len(told[-1].token_gaps) == NEW - 1
 
 

@@ -14,12 +14,12 @@ from benchmarks.scenarios import OPTIONS, finished_report, runnable, spec_of
 from loadgen.coverage import Coverage
 from loadgen.scenarios import SCENARIOS
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from service.runs.coverage import edge_coverage
 from service.spec.spec import RunSpec
 
 MADE = Made("make scenarios", "2026-11-30", "2 cores, x86_64", "SGLang 0.5.23 on a plain CPU", 60.0, 1)
-SERVER = ServerTraits(Pool(128, 32))
+SERVER = ServerConfiguration(Pool(128, 32))
 
 
 def report(**measures: Any) -> dict[str, Any]:

@@ -14,14 +14,14 @@ from typer.testing import CliRunner, Result
 
 from loadgen.coverage import Cell, Coverage, Relation
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from service.cli.main import app
 from service.report.json_report import write_report
 from service.runs.coverage import edge_coverage
 from service.runs.model import Measures, Run
 from service.spec.spec import parse_spec
 
-SERVER = ServerTraits(Pool(128, 4), overlap=False)
+SERVER = ServerConfiguration(Pool(128, 4), overlap=False)
 TIGHT = sorted(cell for cell in Coverage(SERVER).reachable if cell.relation is Relation.TIGHT)
 
 

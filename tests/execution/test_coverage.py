@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from loadgen.coverage import Cell, Coverage
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from service.execution.recording import Recording
 from service.plugin.recorder import FlightRecorder
 from service.runs.coverage import EdgeCoverage, edge_coverage, read_back
 from service.spec.fraction import parse_share
 from service.spec.spec import parse_spec
 
-SERVER = ServerTraits(Pool(128, 32), overlap=False, prefix_cache=True, max_running_requests=20)
+SERVER = ServerConfiguration(Pool(128, 32), overlap=False, prefix_cache=True, max_running_requests=20)
 
 
 def covered() -> Coverage:

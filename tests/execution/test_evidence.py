@@ -18,7 +18,7 @@ from service.engine.process.death import EngineDeath
 from service.execution.evidence import STEPS_KEPT, SentWaves, describe_crash, unkillable, write_steps
 from service.execution.recording import Recording
 from service.execution.watch import Alarm, Sign
-from service.plugin.flight import Outcome
+from service.plugin.flight import AllocationOutcome
 
 from .recordings import record
 
@@ -76,11 +76,11 @@ def test_a_crash_in_the_allocator_is_told_by_its_exception_and_its_step(tmp_path
     writer = record(tmp_path / "flight.bin")
     for _ in range(1500):
         writer.enter(16, 0, 1, 0)
-        writer.leave(Outcome.RETURNED)
+        writer.leave(AllocationOutcome.RETURNED)
     ready_ns = time.monotonic_ns()
     recording = Recording(tmp_path / "flight.bin")
     writer.enter(16, 1, 1, 15)
-    writer.leave(Outcome.RAISED)
+    writer.leave(AllocationOutcome.RAISED)
     writer.raised(OUT_OF_BOUNDS)
     now = time.monotonic_ns()
     alarm = Alarm(Sign.EXCEPTION, noticed_ns=now, since_ns=now - SECOND // 50)

@@ -10,12 +10,12 @@ import pytest
 from loadgen.http.client import GenerateRequest
 from loadgen.http.connection import ConnectionLost
 from loadgen.http.logprobs import Scored
-from loadgen.requests.outcome import Completion, Outcome
+from loadgen.requests.outcome import Completion, RequestOutcome
 from loadgen.requests.prompts import PromptMaker
 from loadgen.requests.request import PlannedRequest
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.request import Shape
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from service.engine.model_facts import ModelFacts
 from service.execution.inspection import Inspection, starve_seconds
 from service.execution.recording import Recording
@@ -52,7 +52,7 @@ class Client:
 def inspection(
     client: Client, *, prefix_cache: bool = False, waivers: Sequence[dict[str, str]] = (), **load: Any
 ) -> Inspection:
-    server = ServerTraits(Pool(128, 32), prefix_cache=prefix_cache)
+    server = ServerConfiguration(Pool(128, 32), prefix_cache=prefix_cache)
     spec = parse_spec({"load": {"witness_share": 1.0, **load}, "waivers": [*waivers]})
     return Inspection(spec, 7, ENGINE, FACTS, server, client, PromptMaker(7, range(256)))  # type: ignore[arg-type]
 
@@ -61,11 +61,11 @@ def answer_witnesses(looks: Inspection, *answers: tuple[int, ...]) -> None:
     """Witnesses of one prompt length with these answers, () for the right one."""
     planned = PlannedRequest(Shape(60, 6))
     for number, ids in enumerate(answers, start=1):
-        sending = looks.scrutiny.sending(number, planned)
+        sending = looks.response_checks.sending(number, planned)
         assert sending.witness
         told = ids or answer(sending.request.prompt, 6).ids
-        call = looks.scrutiny.sent([sending], None)
-        looks.scrutiny.ended(call, [sending], [Completion(Outcome.DONE, 1.0, output_ids=told)])
+        call = looks.response_checks.sent([sending], None)
+        looks.response_checks.ended(call, [sending], [Completion(RequestOutcome.DONE, 1.0, output_ids=told)])
 
 
 def told(looks: Inspection) -> WitnessMeasures:
@@ -140,7 +140,7 @@ async def test_a_calibration_that_fails_turns_witnesses_off_with_the_reason(
     looks = inspection(Client(fails))
     await looks.calibrate()
     looks.begin(recording)
-    assert not looks.scrutiny.sending(1, PlannedRequest(Shape(60, 6))).witness
+    assert not looks.response_checks.sending(1, PlannedRequest(Shape(60, 6))).witness
     await looks.compare()
     assert str(fails) in (told(looks).off or "")
 

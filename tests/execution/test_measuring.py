@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.driver import Tally
-from loadgen.requests.outcome import Completion, Outcome
+from loadgen.requests.outcome import Completion, RequestOutcome
 from loadgen.scenarios import Restart
 from service.execution.measuring import histograms_of, measures_of, percentiles
 from service.execution.recording import Recording
@@ -53,7 +53,13 @@ def test_time_to_the_first_critical_step_is_by_the_recorders_clock(
 
 def test_requests_are_counted_by_outcome_and_only_failures_fail(recording: Recording) -> None:
     tally = Tally()
-    for outcome in (Outcome.DONE, Outcome.DONE, Outcome.CANCELLED, Outcome.LOST, Outcome.ABORTED):
+    for outcome in (
+        RequestOutcome.DONE,
+        RequestOutcome.DONE,
+        RequestOutcome.CANCELLED,
+        RequestOutcome.LOST,
+        RequestOutcome.ABORTED,
+    ):
         tally.add(Completion(outcome, seconds=1.0))
     seen = measured(recording, tally)
     assert seen.requests == {"aborted": 1, "cancelled": 1, "done": 2, "lost": 1}
@@ -62,10 +68,10 @@ def test_requests_are_counted_by_outcome_and_only_failures_fail(recording: Recor
 
 def test_latencies_are_told_where_the_load_knows_them(recording: Recording) -> None:
     tally = Tally()
-    tally.add(Completion(Outcome.DONE, seconds=2.0))
+    tally.add(Completion(RequestOutcome.DONE, seconds=2.0))
     assert measured(recording, tally).latencies is None
     for tenths in range(1, 11):
-        tally.add(Completion(Outcome.DONE, seconds=tenths / 10, first_token_seconds=tenths / 100))
+        tally.add(Completion(RequestOutcome.DONE, seconds=tenths / 10, first_token_seconds=tenths / 100))
     latencies = measured(recording, tally).latencies
     assert latencies is not None
     assert (latencies.ttft_ms.p50, latencies.ttft_ms.p90, latencies.ttft_ms.max) == pytest.approx((50, 90, 100))
@@ -84,7 +90,7 @@ def test_a_percentile_is_the_least_value_that_so_many_do_not_exceed(seconds: lis
 def test_distributions_have_the_names_of_their_metrics(recording: Recording, writer: FlightRecorder) -> None:
     writer.enter(8, 1, 1, 4)
     tally = Tally()
-    tally.add(Completion(Outcome.DONE, seconds=2.0, first_token_seconds=0.5, token_gaps=(0.1, 0.2)))
+    tally.add(Completion(RequestOutcome.DONE, seconds=2.0, first_token_seconds=0.5, token_gaps=(0.1, 0.2)))
     recording.take()
     counted = {name: sum(counts.counts) for name, counts in histograms_of(recording, tally).items()}
     assert counted == {

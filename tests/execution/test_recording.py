@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.execution.recording import Recording, wall_time
-from service.plugin.flight import Outcome
+from service.plugin.flight import AllocationOutcome
 from service.plugin.recorder import FlightRecorder
 
 from .recordings import record
@@ -78,9 +78,9 @@ def test_an_exception_under_load_is_told_from_one_before(recording: Recording, w
 
 def test_the_last_steps_are_read_anew_with_what_became_of_them(recording: Recording, writer: FlightRecorder) -> None:
     writer.enter(5, 1, 1, 1)
-    assert recording.take()[0].outcome is Outcome.ENTERED
-    writer.leave(Outcome.RAISED)
-    assert [step.outcome for step in recording.last(1)] == [Outcome.RAISED]
+    assert recording.take()[0].outcome is AllocationOutcome.ENTERED
+    writer.leave(AllocationOutcome.RAISED)
+    assert [step.outcome for step in recording.last(1)] == [AllocationOutcome.RAISED]
 
 
 def test_a_moment_of_the_recorders_clock_has_a_time_of_day() -> None:

@@ -12,7 +12,7 @@ from loadgen.requests.wave import SentWave, Wave
 from loadgen.scenarios.waves.scenario import MOST_REQUESTS, Waves, WavesOptions
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.request import Segment, Shape
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from service.execution.repro import CRASH_LABEL, keep_repro
 from service.runs.folder import files_of_a_run
 from service.runs.model import Crash, Finding, FindingKind, Run
@@ -41,7 +41,7 @@ def repro(
 ) -> tuple[RunSpec, WavesOptions]:
     """The spec in a folder, as it is read back."""
     run = Run(id="some-run", spec=parse_spec(spec or SPEC), folder=folder, created_at=datetime.now(timezone.utc))
-    traits = ServerTraits(Pool(128, 64), prefix_cache=cache)
+    traits = ServerConfiguration(Pool(128, 64), prefix_cache=cache)
     assert keep_repro(run, failure, sent, "0.5.18", traits) == {"repro": "repro.yaml"}
     assert files_of_a_run(folder) == ["repro.yaml"]
     read = parse_spec(load_yaml(folder / "repro.yaml"))
@@ -91,7 +91,7 @@ def test_an_engine_that_survives_it_at_the_edge_passes(tmp_path: Path) -> None:
 
 def test_the_repro_of_a_repro_names_who_made_the_waves_at_first(tmp_path: Path) -> None:
     spec, first = repro(tmp_path, WAVES)
-    waves = Waves(ServerTraits(Pool(128, 64)), first, seed=7)
+    waves = Waves(ServerConfiguration(Pool(128, 64)), first, seed=7)
     sent = [SentWave(0.1, 0, 0, 1, Wave(waves.options.requests()[0]))]
     again, options = repro(tmp_path, sent, json.loads(spec.model_dump_json()))
     assert (options.made_by, options.made_with) == ("tight", {"queue": 32})
@@ -124,5 +124,5 @@ def test_of_more_requests_than_a_file_can_hold_the_last_waves_are_kept(tmp_path:
 
 def test_without_a_wave_there_is_no_repro(tmp_path: Path) -> None:
     run = Run(id="some-run", spec=parse_spec(SPEC), folder=tmp_path, created_at=datetime.now(timezone.utc))
-    assert keep_repro(run, CRASH, [], "0.5.18", ServerTraits(Pool(128, 64))) == {}
+    assert keep_repro(run, CRASH, [], "0.5.18", ServerConfiguration(Pool(128, 64))) == {}
     assert files_of_a_run(tmp_path) == []

@@ -11,7 +11,7 @@ from loadgen.scenarios.tight.scenario import Tight, TightOptions
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.releases import Release
 from loadgen.sglang.scheduler import Request, Scheduler
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ModelStep
 
 _ITERATIONS_A_SECOND = 500
@@ -126,4 +126,4 @@ def tight_load(
         chunked_prefill_size=int(arguments[arguments.index("--chunked-prefill-size") + 1]),
     )
     told = overlap if told_overlap is None else told_overlap
-    return ModelledLoad(Tight(ServerTraits(pool, told), options, seed=1), scheduler, poll=poll, travel=travel)
+    return ModelledLoad(Tight(ServerConfiguration(pool, told), options, seed=1), scheduler, poll=poll, travel=travel)

@@ -11,17 +11,16 @@ import pytest
 
 from loadgen.driver import Driver, StepFeed, Tally
 from loadgen.http.client import GenerateClient
-from loadgen.requests.outcome import Completion, Outcome
+from loadgen.requests.outcome import Completion, RequestOutcome
 from loadgen.requests.prompts import PromptMaker
 from loadgen.requests.request import PlannedRequest
 from loadgen.requests.wave import SentWave, Wave
 from loadgen.scenarios.base import NoOptions, Observation, Scenario
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.request import Shape
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ObservedStep
-from service.plugin.flight import DecodeStep
-from service.plugin.flight import Outcome as StepOutcome
+from service.plugin.flight import AllocationOutcome, DecodeStep
 
 from .fake_sglang import Answer, Exchange, answer_in_full, completion, fake_sglang
 
@@ -37,7 +36,7 @@ class Given(Scenario[NoOptions]):
     summary = "the waves of a test"
 
     def __init__(self, *waves: Wave | Exception) -> None:
-        super().__init__(ServerTraits(Pool(16, 8)), NoOptions(), seed=1)
+        super().__init__(ServerConfiguration(Pool(16, 8)), NoOptions(), seed=1)
         self.seen: list[Observation] = []
         self._waves = list(waves)
 
@@ -90,7 +89,7 @@ async def test_the_load_ends_before_its_time_when_it_is_enough() -> None:
         driver = Driver(Given(Wave.of(SHAPES)), client, Feed(), PromptMaker(7, range(256)))
         with anyio.fail_after(30):
             await driver.run(3600, lambda: driver.open_requests == 3)
-    assert driver.tally.outcomes == {Outcome.CANCELLED: 3}
+    assert driver.tally.outcomes == {RequestOutcome.CANCELLED: 3}
 
 
 def answered(requests: int) -> Callable[[Driver], bool]:
@@ -103,7 +102,7 @@ BOTH_WAYS = pytest.mark.parametrize("streamed", [False, True], ids=["together", 
 @BOTH_WAYS
 async def test_answered_requests_are_done_with_their_tokens_and_times(streamed: bool) -> None:
     tally = (await drive(answer_in_full, Given(*[Wave.of(SHAPES, streamed=streamed)] * 2), answered(6))).tally
-    assert tally.outcomes == {Outcome.DONE: 6}
+    assert tally.outcomes == {RequestOutcome.DONE: 6}
     assert (tally.new_tokens, len(tally.seconds)) == (26, 6)
     assert len(tally.first_token_seconds) == (6 if streamed else 0)
     assert not tally.failures
@@ -115,7 +114,7 @@ async def test_requests_that_are_open_when_the_load_ends_are_taken_back(streamed
         client = GenerateClient(server.url)
         driver = Driver(Given(Wave.of(SHAPES, streamed=streamed)), client, Feed(), PromptMaker(7, range(256)))
         await driver.run(0.1)
-    assert driver.tally.outcomes == {Outcome.CANCELLED: 3}
+    assert driver.tally.outcomes == {RequestOutcome.CANCELLED: 3}
     assert driver.open_requests == 0
 
 
@@ -130,7 +129,7 @@ async def test_requests_sent_in_the_last_moment_are_counted(streamed: bool) -> N
 
         driver = Driver(Given(Wave.of(SHAPES, streamed=streamed)), client, Feed(), PromptMaker(7, range(256)), cancel)
         group.start_soon(driver.run, 60)
-    assert driver.tally.outcomes == {Outcome.CANCELLED: 3}
+    assert driver.tally.outcomes == {RequestOutcome.CANCELLED: 3}
     assert driver.open_requests == 0
 
 
@@ -142,9 +141,9 @@ async def test_open_requests_of_an_engine_that_is_gone_are_lost(streamed: bool) 
         group.start_soon(driver.run, 60)
         while driver.open_requests < 3:  # noqa: ASYNC110
             await anyio.sleep(0.01)
-        driver.unanswered = Outcome.LOST
+        driver.unanswered = RequestOutcome.LOST
         group.cancel_scope.cancel()
-    assert driver.tally.outcomes == {Outcome.LOST: 3}
+    assert driver.tally.outcomes == {RequestOutcome.LOST: 3}
     assert driver.tally.failures == {"lost: the engine was gone before it answered": 3}
     assert driver.open_requests == 0
 
@@ -158,7 +157,7 @@ async def test_a_scenario_that_fails_leaves_no_request_uncounted(streamed: bool)
         with pytest.raises(Exception, match="unhandled errors in a TaskGroup") as failed:
             await driver.run(60)
     assert "planned itself into a corner" in repr(failed.value)
-    assert driver.tally.outcomes == {Outcome.CANCELLED: 3}
+    assert driver.tally.outcomes == {RequestOutcome.CANCELLED: 3}
     assert driver.open_requests == 0
 
 
@@ -170,11 +169,11 @@ async def test_broken_connections_are_counted_and_the_load_goes_on() -> None:
             await answer_in_full(exchange)
 
     driver = await drive(break_off_first, Given(Wave.of((Shape(3, 99),) * 2), Wave.of(SHAPES)), answered(5))
-    assert driver.tally.outcomes == {Outcome.LOST: 2, Outcome.DONE: 3}
+    assert driver.tally.outcomes == {RequestOutcome.LOST: 2, RequestOutcome.DONE: 3}
 
 
 async def test_the_scenario_sees_the_steps_and_how_many_requests_are_open() -> None:
-    steps = [DecodeStep(n, 0, 2, 1, 1, 1, 0, 0, StepOutcome.RETURNED) for n in (1, 2)]
+    steps = [DecodeStep(n, 0, 2, 1, 1, 1, 0, 0, AllocationOutcome.RETURNED) for n in (1, 2)]
     scenario = Given(Wave.of(SHAPES))
     await drive(never, scenario, lambda _: len(scenario.seen) > 2, feed=Feed(*steps))
     assert (scenario.seen[0].steps, scenario.seen[0].open_requests) == (steps, 0)
@@ -206,9 +205,9 @@ async def test_requests_have_the_lengths_of_the_shapes_in_their_order() -> None:
 
 def test_a_failed_request_does_not_improve_the_latencies() -> None:
     tally = Tally()
-    tally.add(Completion(Outcome.DONE, seconds=2.0, new_tokens=4, first_token_seconds=1.0, token_gaps=(0.5,)))
-    tally.add(Completion(Outcome.ABORTED, 0.001, "out of memory", new_tokens=1, first_token_seconds=0.001))
-    tally.add(Completion(Outcome.CANCELLED, 0.001))
+    tally.add(Completion(RequestOutcome.DONE, seconds=2.0, new_tokens=4, first_token_seconds=1.0, token_gaps=(0.5,)))
+    tally.add(Completion(RequestOutcome.ABORTED, 0.001, "out of memory", new_tokens=1, first_token_seconds=0.001))
+    tally.add(Completion(RequestOutcome.CANCELLED, 0.001))
     assert (list(tally.seconds), list(tally.first_token_seconds)) == ([2.0], [1.0])
     assert [sum(histogram.counts().counts) for histogram in (tally.e2e, tally.ttft, tally.itl)] == [1, 1, 1]
     assert tally.new_tokens == 5
@@ -218,11 +217,11 @@ def test_a_failed_request_does_not_improve_the_latencies() -> None:
 def test_a_tally_stays_small_however_long_the_run_is() -> None:
     tally = Tally()
     for request in range(20_000):
-        tally.add(Completion(Outcome.DONE, seconds=request, first_token_seconds=request))
-        tally.add(Completion(Outcome.ERROR, 0.1, f"request {request} failed"))
+        tally.add(Completion(RequestOutcome.DONE, seconds=request, first_token_seconds=request))
+        tally.add(Completion(RequestOutcome.ERROR, 0.1, f"request {request} failed"))
     assert len(tally.seconds) < 10_000 and len(tally.first_token_seconds) < 10_000
     assert max(tally.seconds) == 19_999
-    assert sum(tally.failures.values()) == tally.outcomes[Outcome.ERROR] == 20_000
+    assert sum(tally.failures.values()) == tally.outcomes[RequestOutcome.ERROR] == 20_000
     assert len(tally.failures) == 101
 
 
@@ -251,5 +250,5 @@ async def test_a_request_whose_client_hangs_up_is_no_failure_and_does_not_take_o
     hanging = PlannedRequest(Shape(3, 9), **hang_up)
     others = tuple(map(PlannedRequest, SHAPES))
     driver = await drive(stall_when_streamed, Given(Wave((hanging, *others))), answered(4))
-    assert driver.tally.outcomes == {Outcome.HUNG_UP: 1, Outcome.DONE: 3}
+    assert driver.tally.outcomes == {RequestOutcome.HUNG_UP: 1, RequestOutcome.DONE: 3}
     assert not driver.tally.failures

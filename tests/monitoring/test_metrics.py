@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from loadgen.checks.findings import FindingKind
 from loadgen.coverage import After, Cell, Coverage
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from loadgen.statistics.histogram import Counts, Histogram
 from service.execution.recording import PAGES, SURPLUS_PAGES
 from service.monitoring.metrics import ControllerMetrics
@@ -60,7 +60,7 @@ class Feed:
 
     @staticmethod
     def coverage() -> EdgeCoverage:
-        server = ServerTraits(Pool(128, 4), overlap=False)
+        server = ServerConfiguration(Pool(128, 4), overlap=False)
         coverage = Coverage(server)
         hit = [cell for cell in coverage.reachable_tight if cell.after is After.PREFILL]
         coverage.add(dict.fromkeys([*hit, Cell.parse("tight 1 1 0 running_rows decode")], 1))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.plugin import probe as probe_module
-from service.plugin.flight import Outcome
+from service.plugin.flight import AllocationOutcome
 from service.plugin.flight_reader import FlightReader
 from service.plugin.probe import Probe, extend_demand, page_demand
 from service.plugin.settings import Allocator, Profile, Settings
@@ -120,14 +120,14 @@ def test_a_step_is_recorded_before_the_allocator_is_called(flight: Path) -> None
     assert decode(probe(flight), AllocatorStandIn(free=2), [17, 20, 33, 18, 19], original) == "locations"
     (before,) = seen
     assert (before.batch_size, before.need, before.free, before.trailing) == (5, 2, 2, 2)
-    assert before.critical and before.outcome is Outcome.ENTERED
-    assert FlightReader(flight).last(1)[0].outcome is Outcome.RETURNED
+    assert before.critical and before.outcome is AllocationOutcome.ENTERED
+    assert FlightReader(flight).last(1)[0].outcome is AllocationOutcome.RETURNED
 
 
 def test_none_is_a_shortfall(flight: Path) -> None:
     assert decode(probe(flight), AllocatorStandIn(free=0), [17], lambda *_: None) is None
     reader = FlightReader(flight)
-    assert reader.last(1)[0].outcome is Outcome.SHORT
+    assert reader.last(1)[0].outcome is AllocationOutcome.SHORT
     assert reader.totals().shortfalls == 1
 
 
@@ -140,7 +140,7 @@ def test_an_exception_passes_through_as_it_is_and_is_kept(flight: Path, error: B
         decode(probe(flight), AllocatorStandIn(free=1), [17, 18], original)
     assert raised.value is error
     reader = FlightReader(flight)
-    assert reader.last(1)[0].outcome is Outcome.RAISED
+    assert reader.last(1)[0].outcome is AllocationOutcome.RAISED
     assert (reader.error(), reader.totals().exceptions) == (f"{type(error).__name__}: {error}", 1)
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.plugin.flight import DecodeStep, NotAFlightFile, Outcome, Totals
+from service.plugin.flight import AllocationOutcome, DecodeStep, NotAFlightFile, Totals
 from service.plugin.flight_format import HEADER_SIZE, RECORD
 from service.plugin.flight_reader import FlightReader
 from service.plugin.recorder import FlightRecorder
@@ -38,7 +38,7 @@ def counted(steps: list[DecodeStep]) -> dict[str, int]:
         "extends": sum(step.extends for step in steps),
         "retracted": sum(step.retracted for step in steps),
         "evicted": sum(step.evicted for step in steps),
-        "shortfalls": sum(step.outcome is Outcome.SHORT for step in steps),
+        "shortfalls": sum(step.outcome is AllocationOutcome.SHORT for step in steps),
     }
 
 
@@ -50,7 +50,7 @@ STEPS = st.lists(
             "retracted": st.integers(0, 2),
             "evicted": st.lists(st.integers(1, 9), max_size=2),
             "cached": st.integers(0, 2**32 - 1),
-            "outcome": st.sampled_from([Outcome.RETURNED, Outcome.SHORT, Outcome.RAISED]),
+            "outcome": st.sampled_from([AllocationOutcome.RETURNED, AllocationOutcome.SHORT, AllocationOutcome.RAISED]),
         }
     ),
     max_size=40,
@@ -98,7 +98,7 @@ def test_totals_are_the_recount_of_the_steps(tmp_path_factory: pytest.TempPathFa
     ],
 )
 def test_tight_clamped_and_critical_are_told_apart(need: int, free: int, trailing: int, kinds: str) -> None:
-    step = DecodeStep(1, 0, 9, need, free, trailing, 0, 0, Outcome.RETURNED)
+    step = DecodeStep(1, 0, 9, need, free, trailing, 0, 0, AllocationOutcome.RETURNED)
     assert [kind for kind in ("crossing", "tight", "clamped", "critical") if getattr(step, kind)] == kinds.split()
 
 
@@ -139,7 +139,7 @@ class TestRing:
         writer = record(tmp_path / "flight.bin")
         writer.enter(16, 1, 1, 15)
         (step,) = FlightReader(tmp_path / "flight.bin").last(1)
-        assert (step.outcome, step.critical) == (Outcome.ENTERED, True)
+        assert (step.outcome, step.critical) == (AllocationOutcome.ENTERED, True)
 
     @pytest.mark.parametrize("place", [0, RECORD.size - 8], ids=["start", "end"])
     def test_a_torn_record_is_skipped(self, tmp_path: Path, place: int) -> None:
@@ -179,7 +179,7 @@ def test_any_exception_can_be_kept(tmp_path: Path, message: str) -> None:
 
 WRITER = """
 import sys
-from service.plugin.flight import Outcome
+from service.plugin.flight import AllocationOutcome
 from service.plugin.recorder import FlightRecorder
 about = {"page_size": 128, "pool_pages": 32, "sglang_version": "x", "allocator": "installed"}
 writer = FlightRecorder(sys.argv[1], **about, capacity=64)
@@ -190,7 +190,7 @@ while True:
     if number % 3 == 0:
         writer.extended()
     writer.enter(number % 7 + 1, number % 3, number % 5, number % 7)
-    writer.leave(Outcome.RETURNED)
+    writer.leave(AllocationOutcome.RETURNED)
 """
 
 
@@ -327,12 +327,12 @@ def test_the_file_is_as_its_description_says(tmp_path: Path) -> None:
         writer.retracted(6)
         writer.evicted(7)
         writer.enter(number, 2, 3, 4, 8)
-        writer.leave(Outcome.SHORT)
+        writer.leave(AllocationOutcome.SHORT)
     content = (tmp_path / "flight.bin").read_bytes()
     assert (content[:8], len(content)) == (b"LASTPAGE", 4096 + 4 * RECORD.size)
     slot = 4096 + (6 - 1) % 4 * RECORD.size
     assert RECORD.unpack_from(content, slot)[0] == RECORD.unpack_from(content, slot)[-1] == 6
-    assert RECORD.unpack_from(content, slot)[2:11] == (6, 2, 3, 4, 1, 6, 7, 8, Outcome.SHORT)
+    assert RECORD.unpack_from(content, slot)[2:11] == (6, 2, 3, 4, 1, 6, 7, 8, AllocationOutcome.SHORT)
 
 
 def test_it_needs_nothing_but_the_standard_library() -> None:

@@ -31,6 +31,6 @@ def test_a_tight_run_ends_when_it_has_covered_enough_and_tells_its_cells(tmp_pat
     assert f"{told.hit} of {told.reachable} tight cells" in ended.output
 
     # The recording holds the readiness probe's steps, too, and those after the load.
-    coverage = Coverage(told.server.traits())
+    coverage = Coverage(told.server.configuration())
     coverage.observe_all(FlightReader(ended.folder / "flight.bin").steps())
     assert {str(cell) for cell in coverage.hits} >= set(told.tight)

@@ -15,14 +15,14 @@ from rich.console import Console
 
 from loadgen.coverage import Cell, Coverage
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from service.report.coverage_map import coverage_svg, coverage_view, write_coverage_map
 from service.runs.coverage import edge_coverage
 from service.runs.folder import COVERAGE_FILE
 from service.runs.model import Measures, Run
 from service.spec.spec import parse_spec
 
-SERVER = ServerTraits(Pool(128, 8), overlap=False)
+SERVER = ServerConfiguration(Pool(128, 8), overlap=False)
 
 
 def run_in(folder: Path, measures: Measures) -> Run:
@@ -75,7 +75,7 @@ def test_a_cell_hit_though_thought_unreachable_is_named() -> None:
 @given(st.integers(2, 40), st.booleans(), st.booleans(), st.floats(0, 1))
 @settings(max_examples=10, deadline=None)
 def test_whatever_was_covered_can_be_shown(pages: int, overlap: bool, prefix_cache: bool, share: float) -> None:
-    coverage = Coverage(ServerTraits(Pool(128, pages), overlap=overlap, prefix_cache=prefix_cache))
+    coverage = Coverage(ServerConfiguration(Pool(128, pages), overlap=overlap, prefix_cache=prefix_cache))
     cells = sorted(coverage.reachable)
     coverage.add(dict.fromkeys(cells[: round(share * len(cells))], 1))
     assert f"coverage {coverage.share:.1%}" in text_of(coverage)

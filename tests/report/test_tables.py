@@ -11,7 +11,7 @@ from rich.console import Console
 
 from service.engine.check import EngineCheck
 from service.engine.installation import Engine
-from service.plugin.flight import Outcome
+from service.plugin.flight import AllocationOutcome
 from service.plugin.flight_reader import FlightReader
 from service.plugin.recorder import FlightRecorder
 from service.report.flight_table import LoadSteps, load_beside, print_flight
@@ -92,10 +92,10 @@ def record(path: Path) -> None:
     recorder = FlightRecorder(path, page_size=128, pool_pages=32, sglang_version="0.5.18", allocator="installed")
     for rows, need, free, trailing in ((8, 0, 3, 0), (8, 1, 3, 0), (8, 1, 2, 4), (5, 5, 5, 0)):
         recorder.enter(rows, need, free, trailing)
-        recorder.leave(Outcome.RETURNED)
+        recorder.leave(AllocationOutcome.RETURNED)
     recorder.extended()
     recorder.enter(8, 1, 1, 6)
-    recorder.leave(Outcome.RAISED)
+    recorder.leave(AllocationOutcome.RAISED)
     recorder.raised(IndexError("index 1 is out of bounds for dimension 0 with size 1"))
 
 
@@ -145,7 +145,7 @@ def test_what_the_prefix_cache_held_and_gave_up_is_printed_where_there_was_one(t
     recorder.evicted(3)
     recorder.extended(tight=True)
     recorder.enter(8, 2, 2, 4, 5)
-    recorder.leave(Outcome.RETURNED)
+    recorder.leave(AllocationOutcome.RETURNED)
     console, stream = printed(width=80)
     print_flight(console, FlightReader(tmp_path / "flight.bin"), last=4)
     heading, row = (line.split() for line in stream.getvalue().splitlines()[1:3])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from loadgen.coverage import Coverage
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from service.runs.coverage import edge_coverage
 from service.runs.model import Latencies, Measures, Percentiles, RunStatus, Verdict
 from service.runs.verdict import judge
@@ -234,7 +234,7 @@ def test_a_run_that_covered_too_little_of_the_edge_is_inconclusive() -> None:
     threshold = Threshold.parse("coverage.share >= 90%")
     assert threshold.is_edge
     assert judge(AT_THE_EDGE, [threshold]).verdict is Verdict.INCONCLUSIVE
-    server = ServerTraits(Pool(128, 4), overlap=False)
+    server = ServerConfiguration(Pool(128, 4), overlap=False)
     coverage = Coverage(server)
     for share in (0.0, 1.0):
         told = edge_coverage(coverage, server, cells=False)

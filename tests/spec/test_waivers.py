@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.checks.findings import FindingKind, Found
+from loadgen.checks.findings import FindingKind, Occurrence
 from service.execution.ledger import Ledger, counts
 from service.spec.faults import InvalidSpec
 from service.spec.spec import dump_yaml, parse_spec
@@ -191,8 +191,8 @@ def test_waivers_are_part_of_the_spec_file() -> None:
     assert parse_spec({"waivers": None}).waivers == ()
 
 
-def found(prompt: int, kind: FindingKind = FindingKind.STARVED, cause: str = "never admitted") -> Found:
-    return Found(kind, cause, f"a prompt of {prompt} tokens", 1.5, prompt, 1)
+def found(prompt: int, kind: FindingKind = FindingKind.STARVED, cause: str = "never admitted") -> Occurrence:
+    return Occurrence(kind, cause, f"a prompt of {prompt} tokens", 1.5, prompt, 1)
 
 
 def test_findings_are_told_once_and_counted_after_that() -> None:

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Iterable
 
 from ...sglang.steps import ObservedStep
-from .crossing_schedule import PAUSE_STEPS, Course
-from .forecast import Admission, Forecast
-from .requests import Rider, Ticket
+from .crossing_schedule import PAUSE_STEPS, CrossingSchedule
+from .forecast import AdmissionPass, CarouselForecast
+from .requests import QueuedRequest, RunningRequest
 
 _FARTHEST_STEPS = 1000
 _USUAL_SHORTAGE = 8
@@ -54,12 +54,12 @@ class Carousel:
         self._late = False
         self._random = random.Random(seed)
         self.free = 0
-        self.riders: list[Rider] = []
-        self.queue: deque[Ticket] = deque()
+        self.running: list[RunningRequest] = []
+        self.queue: deque[QueuedRequest] = deque()
 
-    def board(self, tickets: Iterable[Ticket]) -> None:
+    def queue_up(self, to_queue: Iterable[QueuedRequest]) -> None:
         """Tell the carousel of requests that are sent now, in the order in which they are sent."""
-        self.queue.extend(tickets)
+        self.queue.extend(to_queue)
 
     def follow(self, step: ObservedStep) -> None:
         """Take in one decode step.
@@ -68,13 +68,13 @@ class Carousel:
             OutOfStep: the step is not the one that follows from what runs and what waits.
         """
         self._now = step.step
-        returned = sum(_pages_at_end(rider) for rider in self.riders if rider.last_step < step.step)
-        self.riders = [
-            rider.after_crossing(self._page_size) if rider.crosses < step.step else rider
-            for rider in self.riders
-            if rider.last_step >= step.step
+        returned = sum(_pages_at_end(row) for row in self.running if row.last_step < step.step)
+        self.running = [
+            row.after_crossing(self._page_size) if row.crosses < step.step else row
+            for row in self.running
+            if row.last_step >= step.step
         ]
-        joined = step.batch_size - len(self.riders)
+        joined = step.batch_size - len(self.running)
         if step.retracted:
             raise OutOfStep("requests were retracted", f"{step.retracted} before step {step.step}")
         if not 0 <= joined <= len(self.queue):
@@ -84,38 +84,38 @@ class Carousel:
         self._late = self._overlap and not step.extends and returned > 0 and step.free < self.free + returned
         self.free = step.free - step.need + (returned if self._late else 0)
         for _ in range(joined):
-            self.riders.append(self.queue.popleft().ride(step.step))
-        need = sum(rider.crosses == step.step for rider in self.riders)
+            self.running.append(self.queue.popleft().admitted_at(step.step))
+        need = sum(row.crosses == step.step for row in self.running)
         if need != step.need:
             detail = f"{step.need} in step {step.step}, foreseen were {need}"
             raise OutOfStep("other pages were needed than foreseen", detail)
 
-    def successors(self, count: int, course: Course) -> list[Ticket]:
-        """The next requests to queue, so that in each decode step as many cross as the course says.
+    def successors(self, count: int, schedule: CrossingSchedule) -> list[QueuedRequest]:
+        """The next requests to queue, so that in each decode step as many cross as the schedule says.
 
-        In a pass of admissions they take what is free but for the pages that the next step needs. Admission
+        In a pass of admissions they take what is free but for the pages that the next step needs. AdmissionPass
         charges each of them a page too many, so at most as many are admitted as pages are to be left.
         """
-        planned: list[Ticket] = []
+        planned: list[QueuedRequest] = []
         barred = 0
 
-        def plan(admission: Admission) -> Ticket | None:
+        def plan(admission: AdmissionPass) -> QueuedRequest | None:
             nonlocal barred
             if len(planned) == count:
                 return None
-            ticket = self._next_ticket(admission, forecast, course, barred)
-            if ticket is None:
+            queued = self._next_ticket(admission, forecast, schedule, barred)
+            if queued is None:
                 # Whoever is planned next is in the queue by then, and must not be admitted in this pass.
                 barred = max(barred, admission.room)
             else:
-                planned.append(ticket)
+                planned.append(queued)
                 barred = 0
-            return ticket
+            return queued
 
-        forecast = Forecast(
+        forecast = CarouselForecast(
             self._now,
             self.free,
-            self.riders,
+            self.running,
             self.queue,
             plan,
             page_size=self._page_size,
@@ -127,8 +127,10 @@ class Carousel:
             forecast.advance()
         return planned
 
-    def _next_ticket(self, admission: Admission, forecast: Forecast, course: Course, barred: int) -> Ticket | None:
-        leave, missing = self._aims(admission, forecast, course)
+    def _next_ticket(
+        self, admission: AdmissionPass, forecast: CarouselForecast, schedule: CrossingSchedule, barred: int
+    ) -> QueuedRequest | None:
+        leave, missing = self._aims(admission, forecast, schedule)
         pages = min(admission.free - leave, self._prefill_pages - 1 - admission.pages)
         most = leave - admission.admitted
         if pages < 1 or most < 1:
@@ -137,24 +139,26 @@ class Carousel:
         share = max(share, min(barred, pages))
         if share < barred:
             return None
-        crossing_step = self._vacant_step(admission.step, forecast, course)
-        return Ticket(share, crossing_step - admission.step + 1)
+        crossing_step = self._vacant_step(admission.step, forecast, schedule)
+        return QueuedRequest(share, crossing_step - admission.step + 1)
 
-    def _aims(self, admission: Admission, forecast: Forecast, course: Course) -> tuple[int, int]:
+    def _aims(
+        self, admission: AdmissionPass, forecast: CarouselForecast, schedule: CrossingSchedule
+    ) -> tuple[int, int]:
         """Pages to leave free after a pass of admissions, and requests to admit in it."""
         step = admission.step
-        leave = forecast.keeping[step] + (forecast.ending[step] or course.next_need(step))
+        leave = forecast.keeping[step] + (forecast.ending[step] or schedule.next_need(step))
         # What comes back with this step has to be enough for the next, or some of it is left free now.
-        lacking = max(0, course.turn(step + 1).need - forecast.ending[step + 1])
+        lacking = max(0, schedule.turn(step + 1).need - forecast.ending[step + 1])
         next_need = forecast.crossing(step + 1) + min(lacking, leave)
         leave = max(leave, forecast.crossing(step) + next_need - forecast.coming_back(step))
-        missing = course.turn(step).others + forecast.ending[step] - (forecast.rows - admission.admitted)
-        if missing > leave + course.turn(step).others // _USUAL_SHORTAGE:
+        missing = schedule.turn(step).others + forecast.ending[step] - (forecast.rows - admission.admitted)
+        if missing > leave + schedule.turn(step).others // _USUAL_SHORTAGE:
             # More are admitted when more pages are left: the next step has some to spare, and then there are more rows.
             leave = max(leave, min(missing, (admission.free + admission.pages) // 2))
         return leave, missing
 
-    def _vacant_step(self, first_step: int, forecast: Forecast, course: Course) -> int:
+    def _vacant_step(self, first_step: int, forecast: CarouselForecast, schedule: CrossingSchedule) -> int:
         """The decode step in which a request crosses that joins in `first_step`: the first that lacks one, or any.
 
         Not its first step: the prompt of a request that crosses at once fills its last page to the brim, and SGLang
@@ -165,17 +169,17 @@ class Carousel:
         lacking = 0
         joining_later = 0
         for step in range(first_step + 1, last):
-            turn = course.turn(step)
+            turn = schedule.turn(step)
             lack = max(0, turn.need - forecast.ending[step])
             lacking += lack
             if lack and (not turn.newest or first_step >= step - PAUSE_STEPS):
                 vacant.append(step)
             # Those who join later must be enough for all that is then still lacking up to here.
-            if vacant and (lacking > joining_later or not course.turn(first_step).mixed):
+            if vacant and (lacking > joining_later or not schedule.turn(first_step).mixed):
                 break
-            joining_later += course.joining(step)
+            joining_later += schedule.joining(step)
         return self._random.choice(vacant) if vacant else last
 
 
-def _pages_at_end(rider: Rider) -> int:
-    return rider.pages + (rider.crosses <= rider.last_step)
+def _pages_at_end(row: RunningRequest) -> int:
+    return row.pages + (row.crosses <= row.last_step)

@@ -1,7 +1,7 @@
-"""The course of a carousel: how many requests are to cross in which decode step (pure).
+"""The schedule of a carousel: how many requests are to cross in which decode step (pure).
 
 A need can at most double from one step to the next: the rows that cross give back at least two pages each, and more
-than that cannot be counted on. So a course steps up by doubling. It may step down at once.
+than that cannot be counted on. So a schedule steps up by doubling. It may step down at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PAUSE_STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ScheduledStep:
     """What is to happen in one decode step.
 
     Attributes:
@@ -33,7 +33,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of the course with the same need.
+    """A stretch of the schedule with the same need.
 
     Attributes:
         steps: how many decode steps it lasts.
@@ -47,7 +47,7 @@ class Phase:
     pause: bool = False
 
 
-class Course:
+class CrossingSchedule:
     """Phases that follow each other over and over.
 
     Args:
@@ -56,16 +56,16 @@ class Course:
 
     def __init__(self, phases: Sequence[Phase], start: int) -> None:
         self._start = start
-        self._before = Turn(1, phases[0].others)
+        self._before = ScheduledStep(1, phases[0].others)
         self._lead_in = _rise(1, phases[0])
-        self._round: list[Turn] = []
+        self._round: list[ScheduledStep] = []
         last = phases[-1].need
         for phase in phases:
             self._round += [*_rise(last, phase), *_turns(phase)]
             last = phase.need
         self._first_round = self._lead_in + self._round[len(_rise(last, phases[0])) :]
 
-    def turn(self, step: int) -> Turn:
+    def turn(self, step: int) -> ScheduledStep:
         """What is to happen in a decode step of the server."""
         place = step - self._start
         if place < 0:
@@ -83,18 +83,18 @@ class Course:
         return self.next_need(step) if self.turn(step - 1).need else 0
 
 
-def _rise(need: int, phase: Phase) -> list[Turn]:
+def _rise(need: int, phase: Phase) -> list[ScheduledStep]:
     """The steps from one need to a phase that needs more than twice as much."""
     turns = []
     while 2 * need < phase.need:
         need *= 2
-        turns.append(Turn(need, phase.others))
+        turns.append(ScheduledStep(need, phase.others))
     return turns
 
 
-def _turns(phase: Phase) -> list[Turn]:
-    turns = [Turn(phase.need, phase.others, phase.mixed)] * phase.steps
+def _turns(phase: Phase) -> list[ScheduledStep]:
+    turns = [ScheduledStep(phase.need, phase.others, phase.mixed)] * phase.steps
     if phase.pause:
-        pause = [Turn(0, phase.others, phase.mixed)] * PAUSE_STEPS
-        turns[-PAUSE_STEPS - 1 :] = [*pause, Turn(phase.need, phase.others, phase.mixed, newest=True)]
+        pause = [ScheduledStep(0, phase.others, phase.mixed)] * PAUSE_STEPS
+        turns[-PAUSE_STEPS - 1 :] = [*pause, ScheduledStep(phase.need, phase.others, phase.mixed, newest=True)]
     return turns

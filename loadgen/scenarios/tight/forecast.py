@@ -10,11 +10,11 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .requests import Rider, Ticket
+from .requests import QueuedRequest, RunningRequest
 
 
 @dataclass
-class Admission:
+class AdmissionPass:
     """A pass of admissions.
 
     Attributes:
@@ -32,7 +32,7 @@ class Admission:
     pages: int = 0
 
 
-class Forecast:
+class CarouselForecast:
     """Goes on from the last step that was seen.
 
     Args:
@@ -51,9 +51,9 @@ class Forecast:
         self,
         step: int,
         free: int,
-        riders: Iterable[Rider],
-        queue: Iterable[Ticket],
-        planner: Callable[[Admission], Ticket | None],
+        running: Iterable[RunningRequest],
+        queue: Iterable[QueuedRequest],
+        planner: Callable[[AdmissionPass], QueuedRequest | None],
         *,
         page_size: int,
         overlap: bool,
@@ -69,14 +69,14 @@ class Forecast:
         self._late = late
         self._queue = deque(queue)
         self._planner = planner
-        self._crossing: defaultdict[int, list[Rider]] = defaultdict(list)
+        self._crossing: defaultdict[int, list[RunningRequest]] = defaultdict(list)
         self._leaving: defaultdict[int, list[int]] = defaultdict(list)
         self._returning = 0
-        for rider in riders:
-            if rider.last_step == step:
-                self._returning += rider.pages + 1
+        for row in running:
+            if row.last_step == step:
+                self._returning += row.pages + 1
             else:
-                self._seat(rider.after_crossing(page_size) if rider.crosses == step else rider)
+                self._seat(row.after_crossing(page_size) if row.crosses == step else row)
 
     def crossing(self, step: int) -> int:
         """Requests that cross in a decode step, of those that are known."""
@@ -84,7 +84,7 @@ class Forecast:
 
     def coming_back(self, step: int) -> int:
         """Pages of the requests that end with a decode step, of those that are known."""
-        crossing = sum(rider.pages + 1 for rider in self._crossing[step] if rider.last_step == step)
+        crossing = sum(row.pages + 1 for row in self._crossing[step] if row.last_step == step)
         return crossing + sum(self._leaving[step])
 
     def advance(self) -> None:
@@ -112,36 +112,36 @@ class Forecast:
 
     def _admit(self) -> bool:
         """A pass of admissions; whether anybody was admitted."""
-        admission = Admission(self.step + 1, self.free, self.free)
+        admission = AdmissionPass(self.step + 1, self.free, self.free)
         while True:
-            ticket = self._queue[0] if self._queue else self._planner(admission)
-            if ticket is None or not ticket.fits(admission.room, self._page_size):
+            queued = self._queue[0] if self._queue else self._planner(admission)
+            if queued is None or not queued.fits(admission.room, self._page_size):
                 break
             if self._queue:
                 self._queue.popleft()
-            self._seat(ticket.ride(admission.step))
+            self._seat(queued.admitted_at(admission.step))
             admission.admitted += 1
-            admission.pages += ticket.pages
-            admission.free -= ticket.pages
-            admission.room -= ticket.pages + 1
+            admission.pages += queued.pages
+            admission.free -= queued.pages
+            admission.room -= queued.pages + 1
         self.free = admission.free
         return admission.admitted > 0
 
-    def _seat(self, rider: Rider) -> None:
+    def _seat(self, row: RunningRequest) -> None:
         self.rows += 1
-        if rider.crosses > rider.last_step:
-            self._leaving[rider.last_step].append(rider.pages)
+        if row.crosses > row.last_step:
+            self._leaving[row.last_step].append(row.pages)
         else:
-            self._crossing[rider.crosses].append(rider)
-            (self.ending if rider.crosses == rider.last_step else self.keeping)[rider.crosses] += 1
+            self._crossing[row.crosses].append(row)
+            (self.ending if row.crosses == row.last_step else self.keeping)[row.crosses] += 1
 
     def _leave(self) -> None:
-        for rider in self._crossing.pop(self.step, []):
+        for row in self._crossing.pop(self.step, []):
             self.rows -= 1
-            if rider.last_step == self.step:
-                self._returning += rider.pages + 1
+            if row.last_step == self.step:
+                self._returning += row.pages + 1
             else:
-                self._seat(rider.after_crossing(self._page_size))
+                self._seat(row.after_crossing(self._page_size))
         for pages in self._leaving.pop(self.step, []):
             self.rows -= 1
             self._returning += pages

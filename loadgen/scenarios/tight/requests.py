@@ -8,7 +8,7 @@ from ...sglang.request import Shape
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class QueuedRequest:
     """A request in the server's waiting queue.
 
     Attributes:
@@ -29,14 +29,14 @@ class Ticket:
         """Whether it is admitted when so many pages are left: `PrefillAdder.add_one_req` of schedule_policy.py."""
         return self.shape(page_size).prompt_tokens + page_size < pages * page_size
 
-    def ride(self, first_step: int) -> Rider:
+    def admitted_at(self, first_step: int) -> RunningRequest:
         """The same request once it runs, from its first decode step on."""
         crosses = first_step + self.at_step - 1
-        return Rider(self.pages, crosses, crosses if self.steps is None else first_step + self.steps - 1)
+        return RunningRequest(self.pages, crosses, crosses if self.steps is None else first_step + self.steps - 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Rider:
+class RunningRequest:
     """A request in the running batch.
 
     Attributes:
@@ -49,5 +49,5 @@ class Rider:
     crosses: int
     last_step: int
 
-    def after_crossing(self, page_size: int) -> Rider:
-        return Rider(self.pages + 1, self.crosses + page_size, self.last_step)
+    def after_crossing(self, page_size: int) -> RunningRequest:
+        return RunningRequest(self.pages + 1, self.crosses + page_size, self.last_step)

@@ -35,12 +35,12 @@ from pydantic import Field
 from ...requests.wave import Wave
 from ...sglang.launch import over_committing
 from ...sglang.pages import Pool, pages_for
-from ...sglang.server import EngineNeeds, ServerTraits
+from ...sglang.server import EngineNeeds, ServerConfiguration
 from ...sglang.steps import ObservedStep
 from ..base import Misfit, NoOptions, Observation, PoolBounds, Restart, Scenario
 from .carousel import Carousel, OutOfStep
-from .crossing_schedule import Course, Phase
-from .requests import Ticket
+from .crossing_schedule import CrossingSchedule, Phase
+from .requests import QueuedRequest
 
 MIN_PAGE_SIZE = 32
 MIN_POOL_PAGES = 7
@@ -105,7 +105,7 @@ class Tight(Scenario[TightOptions]):
     )
     Options = TightOptions
 
-    def __init__(self, server: ServerTraits, options: TightOptions, seed: int) -> None:
+    def __init__(self, server: ServerConfiguration, options: TightOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self._pool = self._shared(server.pool, options)
         self._leads = deque(possible_leads(self._pool))
@@ -139,9 +139,9 @@ class Tight(Scenario[TightOptions]):
             if seen.open_requests:
                 return Wave()
             self._begin()
-        tickets = self._plan()
-        self._carousel.board(tickets)
-        return Wave.of(ticket.shape(self._pool.page_size) for ticket in tickets)
+        to_queue = self._plan()
+        self._carousel.queue_up(to_queue)
+        return Wave.of(queued.shape(self._pool.page_size) for queued in to_queue)
 
     def _begin(self) -> None:
         pool = self._pool
@@ -175,26 +175,26 @@ class Tight(Scenario[TightOptions]):
         self.restarts.append(Restart(self._elapsed, cause, reason))
         self._phase = _Phase.EMPTYING
 
-    def _plan(self) -> list[Ticket]:
+    def _plan(self) -> list[QueuedRequest]:
         if self._phase is _Phase.OPENING:
             if self._lasting is None:
                 lasting = self._lasting_requests()
                 self._lasting = len(lasting)
                 return lasting
-            if len(self._carousel.riders) < self._lasting:
+            if len(self._carousel.running) < self._lasting:
                 return []
             self._phase = _Phase.SEATING
             pages = seat_pages(self._pool, self._seats)
-            return [Ticket(pages, self._leads[0] + seat) for seat in range(self._seats)]
+            return [QueuedRequest(pages, self._leads[0] + seat) for seat in range(self._seats)]
         if self._phase is _Phase.SEATING:
             return self._fill()
         return self._turn()
 
-    def _fill(self) -> list[Ticket]:
+    def _fill(self) -> list[QueuedRequest]:
         """Take what admission left over; when nothing is, begin to turn."""
         if self._carousel.queue:
             return []
-        crossings = [rider.last_step for rider in self._carousel.riders if rider.crosses == rider.last_step]
+        crossings = [row.last_step for row in self._carousel.running if row.crosses == row.last_step]
         # What is sent now has to be in the server's queue when the first seat is free.
         if not crossings or min(crossings) < self._now + max(self._round_trip(), _FEWEST_STEPS_AHEAD):
             self._leads.rotate(-1)
@@ -204,10 +204,10 @@ class Tight(Scenario[TightOptions]):
         if self._carousel.free > 1:
             self._filled_at = self._now
             at_step = min(max(crossings) + _FILL_MARGIN_STEPS - self._now, self._pool.page_size)
-            return [Ticket(min(self._carousel.free - 1, longest_prompt_pages(self._pool)), at_step)]
+            return [QueuedRequest(min(self._carousel.free - 1, longest_prompt_pages(self._pool)), at_step)]
         self._phase = _Phase.TURNING
         self._seats = len(crossings)
-        self._course = self._new_course(min(crossings))
+        self._schedule = self._new_schedule(min(crossings))
         self._tight = deque(maxlen=self._patience)
         return self._turn()
 
@@ -215,12 +215,12 @@ class Tight(Scenario[TightOptions]):
         """Decode steps from the sending of the fill until it was seen to run; 0 before it is."""
         return 0 if self._filled_at is None else self._now - self._filled_at
 
-    def _turn(self) -> list[Ticket]:
-        if not self._carousel.queue and len(self._carousel.riders) < self._seats + (self._lasting or 0):
+    def _turn(self) -> list[QueuedRequest]:
+        if not self._carousel.queue and len(self._carousel.running) < self._seats + (self._lasting or 0):
             cause = "the server's queue ran dry"
             self._restart(cause, cause, _LONGEST_QUEUE)
             return []
-        lasting = [rider.last_step for rider in self._carousel.riders if rider.crosses != rider.last_step]
+        lasting = [row.last_step for row in self._carousel.running if row.crosses != row.last_step]
         if lasting and min(lasting) < self._now + _STEPS_BEFORE_THE_END:
             cause = "the long requests are about to end"
             self._restart(cause, cause, longest_queue=0)
@@ -233,7 +233,7 @@ class Tight(Scenario[TightOptions]):
             return []
         return self._successors()
 
-    def _successors(self) -> list[Ticket]:
+    def _successors(self) -> list[QueuedRequest]:
         queue = self._queue * self._most_needed
         missing = queue - len(self._carousel.queue)
         # Some at a time: one HTTP call for each would cost client and server more than the requests themselves, and of
@@ -242,9 +242,9 @@ class Tight(Scenario[TightOptions]):
         portion = min(queue // _QUEUE_PORTIONS, most)
         if missing < portion:
             return []
-        return self._carousel.successors(min(missing, max(portion, _QUEUE_PORTIONS), most), self._course)
+        return self._carousel.successors(min(missing, max(portion, _QUEUE_PORTIONS), most), self._schedule)
 
-    def _lasting_requests(self) -> list[Ticket]:
+    def _lasting_requests(self) -> list[QueuedRequest]:
         """Requests that run on beside those that take turns."""
         return []
 
@@ -256,7 +256,7 @@ class Tight(Scenario[TightOptions]):
     def _needs(self) -> tuple[int, ...]:
         return needs_on(self._pool, self.options)
 
-    def _new_course(self, start: int) -> Course:
+    def _new_schedule(self, start: int) -> CrossingSchedule:
         pool = self._pool
         phases = []
         for wanted in self._needs():
@@ -267,7 +267,7 @@ class Tight(Scenario[TightOptions]):
             for order in self.options.orders:
                 mixed = order == "any"
                 phases.append(Phase(need, others + (self._lasting or 0), steps, mixed=mixed, pause=mixed))
-        return Course(phases, start)
+        return CrossingSchedule(phases, start)
 
 
 def needs_on(pool: Pool, options: TightOptions) -> tuple[int, ...]:
@@ -309,7 +309,7 @@ def possible_leads(pool: Pool) -> list[int]:
 def seat_pages(pool: Pool, seats: int) -> int:
     """Pages of each request that is seated at first.
 
-    Admission charges a page more for each. One page must be left after that, or the pass ends for lack of room, and
+    AdmissionPass charges a page more for each. One page must be left after that, or the pass ends for lack of room, and
     SGLang then admits nobody until a request ends.
     """
     return (pool.pages - 1) // seats - 1

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from ...requests.notation import write_requests
 from ...requests.wave import SentWave
-from .scenario import WrittenWave
+from .scenario import WaveSpec
 
 # A driver that looks often sends waves closer to each other than this by the way alone.
 _LONG_PAUSE_SECONDS = 0.05
 
 
-def write_down(sent: Sequence[SentWave], *, idle_is_enough: bool = True) -> tuple[WrittenWave, ...]:
+def write_down(sent: Sequence[SentWave], *, idle_is_enough: bool = True) -> tuple[WaveSpec, ...]:
     """The waves with which the scenario `waves` makes the load of `sent` again, up to its end.
 
     Args:
@@ -46,8 +46,8 @@ def _open_at_first(sent: Sequence[SentWave]) -> int:
     return len(sent)
 
 
-def _written(groups: Sequence[Sequence[SentWave]]) -> tuple[WrittenWave, ...]:
-    waves: list[WrittenWave] = []
+def _written(groups: Sequence[Sequence[SentWave]]) -> tuple[WaveSpec, ...]:
+    waves: list[WaveSpec] = []
     number, began, previous = 1, groups[0][-1], None
     for group in groups:
         last = group[-1]
@@ -59,7 +59,7 @@ def _written(groups: Sequence[Sequence[SentWave]]) -> tuple[WrittenWave, ...]:
         stepped = previous is None or idle or previous.decode_steps != last.decode_steps
         pause = 0.0 if stepped or previous is None else round(last.elapsed - previous.elapsed, 3)
         waves.append(
-            WrittenWave(
+            WaveSpec(
                 idle=idle,
                 after_steps=0 if idle else last.decode_steps - began.decode_steps,
                 after_seconds=pause if pause >= _LONG_PAUSE_SECONDS else 0.0,

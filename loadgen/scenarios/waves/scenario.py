@@ -24,7 +24,7 @@ from ...requests.request import PlannedRequest
 from ...requests.wave import Wave
 from ...sglang.launch import usual_launch
 from ...sglang.pages import Pool
-from ...sglang.server import EngineNeeds, ServerTraits
+from ...sglang.server import EngineNeeds, ServerConfiguration
 from ..base import Misfit, NoOptions, Observation, Scenario
 
 MOST_REQUESTS = 200_000
@@ -33,7 +33,7 @@ MOST_REQUESTS = 200_000
 _MOST_STEPS = 10**12
 
 
-class WrittenWave(NoOptions):
+class WaveSpec(NoOptions):
     """A wave, and when it is sent. The first one is sent when the load begins."""
 
     idle: bool = Field(
@@ -56,7 +56,7 @@ class WrittenWave(NoOptions):
         return value
 
     @model_validator(mode="after")
-    def _one_condition(self) -> WrittenWave:
+    def _one_condition(self) -> WaveSpec:
         if self.idle and self.after_steps:
             raise ValueError("both idle and after_steps, which counts from then; allowed: either")
         return self
@@ -65,7 +65,7 @@ class WrittenWave(NoOptions):
 class WavesOptions(NoOptions):
     """Options of `waves`."""
 
-    waves: tuple[WrittenWave, ...] = Field(
+    waves: tuple[WaveSpec, ...] = Field(
         description="In order; each with `requests`, and with `idle`, `after_steps` or `after_seconds`."
     )
     made_by: str | None = Field(
@@ -85,7 +85,7 @@ class WavesOptions(NoOptions):
 
     @field_validator("waves")
     @classmethod
-    def _some(cls, value: tuple[WrittenWave, ...]) -> tuple[WrittenWave, ...]:
+    def _some(cls, value: tuple[WaveSpec, ...]) -> tuple[WaveSpec, ...]:
         # With `min_length` a fault in the only wave would be told as too few waves as well.
         if not value:
             raise ValueError("there is no wave; allowed: at least one")
@@ -132,7 +132,7 @@ class Waves(Scenario[WavesOptions]):
     summary = "Waves that were written down, sent when the server is where it was: what a crash's repro.yaml replays"
     Options = WavesOptions
 
-    def __init__(self, server: ServerTraits, options: WavesOptions, seed: int) -> None:
+    def __init__(self, server: ServerConfiguration, options: WavesOptions, seed: int) -> None:
         super().__init__(server, options, seed)
         self._requests = options.requests()
         self._sent = 0
@@ -181,7 +181,7 @@ class Waves(Scenario[WavesOptions]):
         self._sent_at = seen.elapsed
         return Wave(self._requests[self._sent - 1], wave.streamed)
 
-    def _due(self, wave: WrittenWave, seen: Observation) -> bool:
+    def _due(self, wave: WaveSpec, seen: Observation) -> bool:
         if seen.elapsed - self._sent_at < wave.after_seconds:
             return False
         stepped = not wave.idle and self._steps - self._idle_steps >= wave.after_steps

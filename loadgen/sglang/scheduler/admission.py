@@ -34,7 +34,7 @@ def check_servable(shape: Shape, size: Pool) -> None:
         raise NotServable(f"{shape} on {size}")
 
 
-class Verdict(enum.Enum):
+class AdmissionResult(enum.Enum):
     """What stands in the way of the next admission: AddReqResult."""
 
     CONTINUE = enum.auto()
@@ -63,13 +63,13 @@ class PrefillAdder:
         self.admitted: list[tuple[Request, int]] = []
         self.unfinished: Request | None = None
 
-    def verdict(self) -> Verdict:
+    def result(self) -> AdmissionResult:
         """budget_state."""
         if self._tokens() <= 0:
-            return Verdict.NO_TOKEN
-        return Verdict.OTHER if self._input <= 0 or self._chunk <= 0 else Verdict.CONTINUE
+            return AdmissionResult.NO_TOKEN
+        return AdmissionResult.OTHER if self._input <= 0 or self._chunk <= 0 else AdmissionResult.CONTINUE
 
-    def add(self, request: Request) -> Verdict:
+    def add(self, request: Request) -> AdmissionResult:
         """add_one_req, _select_prefill_admission: prompt and one page more must be less than what is left."""
         tokens = request.to_prefill
         if self._cache is not None:
@@ -79,15 +79,15 @@ class PrefillAdder:
             tokens -= request.tokens
         if not tokens + self._page_size < self._tokens():
             self._let_go(request)
-            return Verdict.NO_TOKEN
+            return AdmissionResult.NO_TOKEN
         if self._paged(tokens) > self._chunk:
             tokens = self._chunk // self._page_size * self._page_size
             if tokens <= 0:
                 self._let_go(request)
-                return Verdict.OTHER
+                return AdmissionResult.OTHER
             self.unfinished = request
         self._charge(request, tokens)
-        return self.verdict()
+        return self.result()
 
     def add_unfinished(self, request: Request) -> Request | None:
         """add_chunked_req: goes on with a prompt; returns the request when its end is still not reached."""

@@ -15,7 +15,7 @@ from ..pages import Pool, pages_for
 from ..releases import Release
 from ..request import Segment, Shape
 from ..steps import ModelStep
-from .admission import PrefillAdder, Verdict, check_servable
+from .admission import AdmissionResult, PrefillAdder, check_servable
 from .batch import Batch
 from .page_pool import PagePool
 from .prefix_cache import PrefixCache
@@ -154,12 +154,12 @@ class Scheduler:
         if going_on is not None:
             self._unfinished = adder.add_unfinished(going_on)
         for request in self._waiting:
-            if adder.verdict() is Verdict.OTHER:
+            if adder.result() is AdmissionResult.OTHER:
                 break
-            verdict = adder.add(request)
-            if verdict is Verdict.NO_TOKEN:
+            result = adder.add(request)
+            if result is AdmissionResult.NO_TOKEN:
                 running.is_full = bool(adder.admitted or running.requests or self._release is Release.V0_5_18)
-            if verdict is not Verdict.CONTINUE:
+            if result is not AdmissionResult.CONTINUE:
                 break
         if not adder.admitted:
             return None

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from service.engine.crash.signatures import NOT_A_CRASH, SIGNATURES, CrashKind, Signature, Weight
 from service.engine.process.death import signal_name
-from service.plugin.flight import Outcome
+from service.plugin.flight import AllocationOutcome
 
 __all__ = ["Classification", "CrashKind", "Evidence", "classify"]
 
@@ -71,7 +71,7 @@ class Evidence:
     oom_kills: int = 0
     log: str = ""
     recorder_error: str = ""
-    last_outcome: Outcome | None = None
+    last_outcome: AllocationOutcome | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Classification:
 
 
 @dataclass(frozen=True)
-class _Finding:
+class _Match:
     at: str  # timestamp, "" before the first one
     number: int  # line number
     signature: Signature
@@ -121,7 +121,7 @@ def classify(evidence: Evidence) -> Classification:
     )
 
 
-def _findings(lines: list[str]) -> list[_Finding]:
+def _findings(lines: list[str]) -> list[_Match]:
     batches_left = sum(1 for line in lines if _BATCH.search(line))
     at = ""
     findings = []
@@ -134,11 +134,11 @@ def _findings(lines: list[str]) -> list[_Finding]:
         matches = [(row, match) for row in SIGNATURES if (match := row.pattern.search(line))]
         if matches:
             row, match = min(matches, key=lambda pair: pair[0].weight)
-            findings.append(_Finding(at, number, row, match))
+            findings.append(_Match(at, number, row, match))
     return findings
 
 
-def _foremost(findings: list[_Finding]) -> _Finding | None:
+def _foremost(findings: list[_Match]) -> _Match | None:
     """The finding that says most; of those the earliest."""
     first = min(findings, key=lambda finding: finding.rank, default=None)
     if first is None or first.signature.kind is not CrashKind.AICORE_ERROR:
@@ -154,7 +154,7 @@ def _allocator_call(lines: list[str]) -> str | None:
 
 
 def _recorded_call(evidence: Evidence) -> str:
-    return "alloc_decode" if evidence.last_outcome is Outcome.RAISED else "alloc_extend"
+    return "alloc_decode" if evidence.last_outcome is AllocationOutcome.RAISED else "alloc_extend"
 
 
 def _kernel(lines: list[str]) -> str | None:
@@ -162,7 +162,7 @@ def _kernel(lines: list[str]) -> str | None:
     return next((match[1] for line in lines if (match := _KERNEL.search(line))), None)
 
 
-def _from_finding(finding: _Finding, *, call: str | None = None, kernel: str | None = None) -> Classification:
+def _from_finding(finding: _Match, *, call: str | None = None, kernel: str | None = None) -> Classification:
     signature, groups = finding.signature, finding.match.groupdict()
     reason = signature.meaning
     if "index" in groups:
@@ -210,7 +210,7 @@ def _from_end(evidence: Evidence, lines: list[str]) -> Classification:
     if returncode is not None and returncode < 0:
         kind = _KIND_OF_SIGNAL.get(-returncode, CrashKind.UNKNOWN)
         return Classification(kind, f"ended by {signal_name(-returncode)}", line)
-    if evidence.last_outcome is Outcome.SHORT:
+    if evidence.last_outcome is AllocationOutcome.SHORT:
         return Classification(CrashKind.ALLOCATOR_EXHAUSTED, "the last decode step got no pages", line)
     how = f"exited with code {returncode}" if returncode is not None else "it is gone"
     return Classification(CrashKind.UNKNOWN, f"{how}, and nothing in the log says why", line)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from service.engine.crash.classify import CrashKind, Evidence, classify
 from service.engine.crash.signatures import SIGNATURES, Weight
-from service.plugin.flight import Outcome
+from service.plugin.flight import AllocationOutcome
 
 K = CrashKind
 
@@ -134,17 +134,17 @@ SCHEDULER_KILLED_0_5_23 = """\
 
 
 def test_out_of_bounds_read_of_0_5_18_is_told_with_its_place() -> None:
-    found = classify(Evidence(exit_code=0, log=ALLOC_DECODE_0_5_18, last_outcome=Outcome.RAISED))
+    found = classify(Evidence(exit_code=0, log=ALLOC_DECODE_0_5_18, last_outcome=AllocationOutcome.RAISED))
     assert found.kind is K.OOB_INDEX
     assert found.reason == "a tensor was indexed out of bounds: index 1 of 1, one past the end, in alloc_decode"
     assert found.line == "IndexError: index 1 is out of bounds for dimension 0 with size 1"
 
 
-@pytest.mark.parametrize("last_outcome", [Outcome.RAISED, Outcome.RETURNED])
-def test_recorder_tells_when_the_log_was_lost(last_outcome: Outcome) -> None:
+@pytest.mark.parametrize("last_outcome", [AllocationOutcome.RAISED, AllocationOutcome.RETURNED])
+def test_recorder_tells_when_the_log_was_lost(last_outcome: AllocationOutcome) -> None:
     error = "IndexError: index 1 is out of bounds for dimension 0 with size 1"
     found = classify(Evidence(signal=9, recorder_error=error, last_outcome=last_outcome))
-    where = "alloc_decode" if last_outcome is Outcome.RAISED else "alloc_extend"
+    where = "alloc_decode" if last_outcome is AllocationOutcome.RAISED else "alloc_extend"
     assert found.kind is K.OOB_INDEX and found.reason.endswith(f"in {where}")
 
 
@@ -181,7 +181,7 @@ def test_scheduler_that_a_signal_ended_is_told_by_sglangs_own_line(code: str, oo
         (Evidence(signal=64), K.UNKNOWN),
         (Evidence(exit_code=0), K.UNKNOWN),
         (Evidence(), K.UNKNOWN),
-        (Evidence(exit_code=1, last_outcome=Outcome.SHORT), K.ALLOCATOR_EXHAUSTED),
+        (Evidence(exit_code=1, last_outcome=AllocationOutcome.SHORT), K.ALLOCATOR_EXHAUSTED),
     ],
 )
 def test_end_of_the_process_decides_when_nothing_else_does(evidence: Evidence, kind: CrashKind) -> None:

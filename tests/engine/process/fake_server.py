@@ -17,7 +17,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from service.plugin.flight import Outcome
+from service.plugin.flight import AllocationOutcome
 from service.plugin.recorder import FlightRecorder
 
 ORDER: dict[str, Any] = json.loads(sys.argv[1])
@@ -35,7 +35,7 @@ def record(recording: str) -> None:
     )
     if recording != "idle":
         recorder.enter(1, 0, 32, 0)
-        recorder.leave(Outcome.RETURNED)
+        recorder.leave(AllocationOutcome.RETURNED)
 
 
 def completion(kind: str) -> tuple[int, dict[str, Any]]:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.checks.fairness import NEVER_ADMITTED, OVERTAKEN, Call, Fairness, Work
-from loadgen.checks.findings import Found
+from loadgen.checks.findings import Occurrence
 from loadgen.http.stream import TokenTimes
-from loadgen.requests.outcome import Completion, Outcome
+from loadgen.requests.outcome import Completion, RequestOutcome
 from loadgen.requests.request import PlannedRequest
 from loadgen.sglang.request import Shape
 
@@ -32,7 +32,7 @@ class Server:
         tokens = TokenTimes(self.now) if streamed else None
         return self.fairness.sent([PlannedRequest(shape) for shape in shapes], self.now, tokens)
 
-    def end(self, call: Call, outcome: Outcome = Outcome.DONE) -> None:
+    def end(self, call: Call, outcome: RequestOutcome = RequestOutcome.DONE) -> None:
         self.fairness.ended(call, [Completion(outcome, self.now - call.at)] * len(call.requests), self.now)
 
     def passes(self, seconds: float, works: Callable[[Work], Work] | None = None) -> None:
@@ -42,10 +42,10 @@ class Server:
             self.work = works(self.work) if works else self.work
             for call in self.fairness.look(self.now, self.work):
                 self.taken_back.append(call)
-                self.end(call, Outcome.CANCELLED)
+                self.end(call, RequestOutcome.CANCELLED)
 
     @property
-    def found(self) -> list[Found]:
+    def found(self) -> list[Occurrence]:
         return self.fairness.take()
 
 
@@ -72,7 +72,7 @@ def test_a_client_that_gives_up_on_an_idle_server_was_starved_if_it_serves_other
     never, behind = server.send(Shape(3970, 1), streamed=True), server.send(Shape(1, 2), streamed=True)
     server.end(served)
     server.passes(2.0)
-    server.end(never, Outcome.HUNG_UP)
+    server.end(never, RequestOutcome.HUNG_UP)
     assert server.found == [], "nobody knows yet whether the server lives"
     server.passes(3.0)
     server.passes(0.1, serving)
@@ -121,7 +121,7 @@ def test_a_prefill_that_takes_long_is_no_idleness() -> None:
     server.passes(0.05, prefilling)
     server.passes(3 * STARVE)
     assert server.taken_back == []
-    server.end(long, Outcome.HUNG_UP)
+    server.end(long, RequestOutcome.HUNG_UP)
     server.passes(0.2, serving)
     assert server.found == []
 
@@ -132,7 +132,7 @@ def test_a_pause_of_the_machine_is_no_idleness() -> None:
     waiting = server.send(Shape(50, 8), streamed=True)
     server.now += 5.0
     server.passes(0.5)
-    server.end(waiting, Outcome.HUNG_UP)
+    server.end(waiting, RequestOutcome.HUNG_UP)
     server.passes(0.2, serving)
     assert server.found == []
 
@@ -144,7 +144,7 @@ def test_a_client_that_hangs_up_while_others_are_served_in_turn_is_not_starved()
     first.tokens.seen(1, server.now)
     waiting = server.send(Shape(50, 8), streamed=True)
     server.passes(5.0, decoding)
-    server.end(waiting, Outcome.HUNG_UP)
+    server.end(waiting, RequestOutcome.HUNG_UP)
     server.end(first)
     server.passes(0.2, serving)
     assert server.found == []

@@ -1,4 +1,4 @@
-"""Claims about the driver and its scrutiny together: disputes are settled at once, and who starves is let go."""
+"""Claims about the driver and its response_checks together: disputes are settled at once, and who starves is let go."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from loadgen.checks.fairness import NEVER_ADMITTED, Fairness, Work
-from loadgen.checks.findings import Found
-from loadgen.checks.response_checks import Scrutiny
+from loadgen.checks.findings import Occurrence
+from loadgen.checks.response_checks import ResponseChecks
 from loadgen.checks.witness import CONTRADICTS, DISAGREE, Witnesses
 from loadgen.driver import Driver
 from loadgen.http.client import GenerateClient, GenerateRequest
 from loadgen.http.logprobs import Scored
-from loadgen.requests.outcome import Outcome
+from loadgen.requests.outcome import RequestOutcome
 from loadgen.requests.prompts import PromptMaker
 from loadgen.requests.request import PlannedRequest
 from loadgen.requests.wave import Wave
@@ -39,12 +39,14 @@ def scored(token: int, logprob: float, other: int, behind: float) -> dict[str, A
     }
 
 
-async def found(answer: Answer, scrutiny: Scrutiny, *waves: Wave, seconds: float = 0.6) -> tuple[list[Found], Driver]:
+async def found(
+    answer: Answer, response_checks: ResponseChecks, *waves: Wave, seconds: float = 0.6
+) -> tuple[list[Occurrence], Driver]:
     async with fake_sglang(answer) as server:
         client = GenerateClient(server.url)
-        driver = Driver(Given(*waves), client, Feed(), PROMPTS, scrutiny=scrutiny)
+        driver = Driver(Given(*waves), client, Feed(), PROMPTS, response_checks=response_checks)
         await driver.run(seconds)
-    return scrutiny.take(), driver
+    return response_checks.take(), driver
 
 
 @pytest.mark.parametrize(("behind", "causes"), [(3.0, [DISAGREE]), (0.001, [])], ids=["wrong", "near tie"])
@@ -61,12 +63,12 @@ async def test_two_witnesses_that_disagree_are_settled_by_asking(behind: float, 
 
     answers: list[list[int]] = []
     witnesses = Witnesses(PROMPTS, 7, 1.0, margin=0.01)
-    told, driver = await found(differently, Scrutiny(PROMPTS, witnesses), ONE, ONE, ONE)
+    told, driver = await found(differently, ResponseChecks(PROMPTS, witnesses), ONE, ONE, ONE)
     assert [one.cause for one in told] == causes
     (question,) = asked
     assert question["input_ids"] == [[*PROMPTS.witness(9), 5, 5]]
     assert question["sampling_params"][0]["max_new_tokens"] == 1
-    assert driver.tally.outcomes == {Outcome.DONE: 3}, "the question is no request of the load"
+    assert driver.tally.outcomes == {RequestOutcome.DONE: 3}, "the question is no request of the load"
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["together", "streamed"])
@@ -81,18 +83,18 @@ async def test_an_answer_that_contradicts_itself_is_found_of_every_request(strea
         await exchange.event("[DONE]")
         await exchange.end_stream()
 
-    told, _ = await found(one_short, Scrutiny(PROMPTS), Wave.of([Shape(9, 4)], streamed=streamed))
+    told, _ = await found(one_short, ResponseChecks(PROMPTS), Wave.of([Shape(9, 4)], streamed=streamed))
     assert [(one.cause, one.prompt_tokens) for one in told] == [(CONTRADICTS, 9)]
 
 
 async def test_the_oldest_call_is_taken_back_from_a_server_that_stands_idle() -> None:
     work = Work()
-    scrutiny = Scrutiny(PROMPTS, fairness=Fairness(0.2), work=lambda: work)
-    told, driver = await found(never, scrutiny, ONE, Wave((PlannedRequest(Shape(5, 3)),)))
-    assert told == [] and driver.tally.outcomes == {Outcome.CANCELLED: 2}
+    response_checks = ResponseChecks(PROMPTS, fairness=Fairness(0.2), work=lambda: work)
+    told, driver = await found(never, response_checks, ONE, Wave((PlannedRequest(Shape(5, 3)),)))
+    assert told == [] and driver.tally.outcomes == {RequestOutcome.CANCELLED: 2}
     assert driver.unserved == 1, "the other one was taken back by the end of the load, not for its sake"
-    scrutiny.served()
-    (starved,) = scrutiny.take()
+    response_checks.served()
+    (starved,) = response_checks.take()
     assert (starved.cause, starved.prompt_tokens) == (NEVER_ADMITTED, 9)
     assert driver.unserved == 0
 
@@ -106,10 +108,10 @@ async def test_a_healthy_server_is_accused_of_nothing() -> None:
         return Work(steps, steps, 0)
 
     witnesses = Witnesses(PROMPTS, 7, 1.0)
-    scrutiny = Scrutiny(PROMPTS, witnesses, Fairness(0.1), work)
+    response_checks = ResponseChecks(PROMPTS, witnesses, Fairness(0.1), work)
     waves = [Wave.of([Shape(9, 4), Shape(8, 6)], streamed=streamed) for streamed in (False, True) * 3]
-    told, driver = await found(answer_in_full, scrutiny, *waves)
-    assert told == [] and driver.tally.outcomes == {Outcome.DONE: 12}
+    told, driver = await found(answer_in_full, response_checks, *waves)
+    assert told == [] and driver.tally.outcomes == {RequestOutcome.DONE: 12}
     assert (witnesses.answered, witnesses.disagreeing) == (12, 0)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from loadgen.checks.findings import FindingKind
 from loadgen.checks.witness import PROMPTS_KEPT, Sighting, Witnesses, batches
 from loadgen.http.logprobs import Scored
-from loadgen.requests.outcome import Completion, Outcome
+from loadgen.requests.outcome import Completion, RequestOutcome
 from loadgen.requests.prompts import PromptMaker
 from loadgen.requests.request import PlannedRequest
 from loadgen.sglang.request import Segment, Shape
@@ -38,7 +38,7 @@ def hear(court: Witnesses, *answers: tuple[int, ...], prompt: int = 50) -> list[
     for number, answer in enumerate(answers, start=court.answered + 1):
         request = planned(prompt, len(answer))
         assert court.chooses(number, request)
-        disputes.append(court.heard(number, request, Completion(Outcome.DONE, 1.0, output_ids=answer), SEEN))
+        disputes.append(court.heard(number, request, Completion(RequestOutcome.DONE, 1.0, output_ids=answer), SEEN))
     return disputes
 
 
@@ -117,7 +117,7 @@ def test_what_is_kept_stays_small_however_long_the_load_is(shared: bool) -> None
     for number in range(1, 1000):
         if court.chooses(number, request := planned(number)):
             taken += 1
-            court.heard(number, request, Completion(Outcome.DONE, 1.0, output_ids=TRUTH), SEEN)
+            court.heard(number, request, Completion(RequestOutcome.DONE, 1.0, output_ids=TRUTH), SEEN)
     questions = list(court.questions())
     assert len(questions) == PROMPTS_KEPT
     for question in questions:
@@ -125,8 +125,8 @@ def test_what_is_kept_stays_small_however_long_the_load_is(shared: bool) -> None
     assert (court.answered, court.compared) == (taken, PROMPTS_KEPT)
 
 
-@pytest.mark.parametrize("outcome", [one for one in Outcome if one is not Outcome.DONE])
-def test_only_answers_that_are_whole_are_compared(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [one for one in RequestOutcome if one is not RequestOutcome.DONE])
+def test_only_answers_that_are_whole_are_compared(outcome: RequestOutcome) -> None:
     court = witnesses()
     assert court.chooses(1, planned())
     court.heard(1, planned(), Completion(outcome, 1.0, output_ids=(1, 2)), SEEN)

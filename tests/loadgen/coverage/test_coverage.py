@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from loadgen.coverage import Cell, Coverage, Relation, cell_of
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 
 from .steps import Step
 
-SERVER = ServerTraits(Pool(128, 8), overlap=False)
+SERVER = ServerConfiguration(Pool(128, 8), overlap=False)
 STEPS = st.builds(
     Step,
     batch_size=st.integers(1, 9),
@@ -43,7 +43,7 @@ def test_a_cell_hit_though_thought_unreachable_is_told_and_does_not_raise_the_sh
 
 
 def test_a_pool_without_a_reachable_cell_is_not_covered() -> None:
-    coverage = Coverage(ServerTraits(Pool(128, 2)))
+    coverage = Coverage(ServerConfiguration(Pool(128, 2)))
     assert not coverage.reachable_tight
     assert coverage.share == 0
 
@@ -60,7 +60,7 @@ def test_every_step_at_the_edge_is_counted_once_and_what_is_missing_is_the_rest(
 
 
 def test_loads_together_have_been_through_what_each_has_been_through_on_its_own_server() -> None:
-    alone, paired = (Coverage(ServerTraits(Pool(128, 8), overlap=overlap)) for overlap in (False, True))
+    alone, paired = (Coverage(ServerConfiguration(Pool(128, 8), overlap=overlap)) for overlap in (False, True))
     lone = Step(need=1, free=1, batch_size=1, trailing=0)
     paired.observe(lone)
     assert Coverage.together([alone, paired]).covered == paired.covered != frozenset()

@@ -17,14 +17,14 @@ from loadgen.sglang.releases import Release
 from loadgen.sglang.request import Shape
 from loadgen.sglang.scheduler import Scheduler
 from loadgen.sglang.scheduler.admission import NotServable
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 
 PAGE_SIZE = 8
 
 
-def servers(most_pages: int) -> st.SearchStrategy[ServerTraits]:
+def servers(most_pages: int) -> st.SearchStrategy[ServerConfiguration]:
     pools = st.builds(Pool, st.sampled_from([2, 3, PAGE_SIZE, 128]), st.integers(2, most_pages))
-    return st.builds(ServerTraits, pools, st.booleans(), st.booleans(), st.none() | st.integers(1, most_pages))
+    return st.builds(ServerConfiguration, pools, st.booleans(), st.booleans(), st.none() | st.integers(1, most_pages))
 
 
 def situations(most_rows: int) -> Iterator[Situation]:
@@ -40,7 +40,7 @@ def situations(most_rows: int) -> Iterator[Situation]:
 
 @given(servers(most_pages=16))
 @settings(max_examples=15, deadline=None)
-def test_the_cells_are_those_of_all_possible_situations_counted_one_by_one(server: ServerTraits) -> None:
+def test_the_cells_are_those_of_all_possible_situations_counted_one_by_one(server: ServerConfiguration) -> None:
     by_enumeration = {
         Cell(need_bucket(s.need), power_bucket(s.batch_size), power_bucket(s.trailing), *s[3:])
         for s in situations(server.pool.pages)
@@ -70,7 +70,9 @@ class Load:
                 continue
 
 
-def observe_random_load(coverage: Coverage, server: ServerTraits, release: Release, chance: random.Random) -> None:
+def observe_random_load(
+    coverage: Coverage, server: ServerConfiguration, release: Release, chance: random.Random
+) -> None:
     scheduler = Scheduler(
         server.pool,
         overlap=server.overlap,
@@ -90,7 +92,7 @@ def observe_random_load(coverage: Coverage, server: ServerTraits, release: Relea
 def test_the_model_of_the_scheduler_never_falls_in_a_cell_thought_unreachable(
     pages: int, overlap: bool, prefix_cache: bool, release: Release, chance: random.Random
 ) -> None:
-    server = ServerTraits(Pool(PAGE_SIZE, pages), overlap=overlap, prefix_cache=prefix_cache)
+    server = ServerConfiguration(Pool(PAGE_SIZE, pages), overlap=overlap, prefix_cache=prefix_cache)
     coverage = Coverage(server)
     observe_random_load(coverage, server, release, chance)
     assert not coverage.unforeseen
@@ -98,7 +100,7 @@ def test_the_model_of_the_scheduler_never_falls_in_a_cell_thought_unreachable(
 
 @pytest.mark.parametrize("overlap", [True, False])
 def test_the_model_of_the_scheduler_reaches_every_cell_of_a_small_pool(overlap: bool) -> None:
-    server = ServerTraits(Pool(PAGE_SIZE, 4), overlap=overlap)
+    server = ServerConfiguration(Pool(PAGE_SIZE, 4), overlap=overlap)
     coverage, chance = Coverage(server), random.Random(1)
     for _ in range(4000):
         observe_random_load(coverage, server, Release.V0_5_23, chance)
@@ -109,13 +111,13 @@ def test_the_model_of_the_scheduler_reaches_every_cell_of_a_small_pool(overlap: 
 
 def test_without_overlap_a_lone_row_never_takes_the_last_page() -> None:
     lone = Situation(1, 1, 0, Relation.TIGHT, Filler.RUNNING_ROWS, After.DECODE)
-    assert not possible(ServerTraits(Pool(128, 32), overlap=False), lone)
-    assert possible(ServerTraits(Pool(128, 32), overlap=True), lone)
-    assert not possible(ServerTraits(Pool(128, 32), overlap=True), lone._replace(after=After.RETRACTION))
+    assert not possible(ServerConfiguration(Pool(128, 32), overlap=False), lone)
+    assert possible(ServerConfiguration(Pool(128, 32), overlap=True), lone)
+    assert not possible(ServerConfiguration(Pool(128, 32), overlap=True), lone._replace(after=After.RETRACTION))
 
 
 def test_right_after_a_prefill_the_row_that_takes_the_one_last_page_is_not_the_last() -> None:
-    server = ServerTraits(Pool(128, 32), overlap=False)
+    server = ServerConfiguration(Pool(128, 32), overlap=False)
     last = Situation(1, 8, 0, Relation.TIGHT, Filler.RUNNING_ROWS, After.PREFILL)
     assert not possible(server, last)
     assert possible(server, last._replace(trailing=1))
@@ -123,7 +125,7 @@ def test_right_after_a_prefill_the_row_that_takes_the_one_last_page_is_not_the_l
 
 
 def test_while_the_prefix_cache_has_pages_all_rows_need_one_or_the_step_is_not_tight() -> None:
-    server = ServerTraits(Pool(128, 32), prefix_cache=True)
+    server = ServerConfiguration(Pool(128, 32), prefix_cache=True)
     some = Situation(3, 4, 1, Relation.TIGHT, Filler.PREFIX_CACHE, After.DECODE)
     assert not possible(server, some)
     assert possible(server, some._replace(need=4, trailing=0))
@@ -132,7 +134,7 @@ def test_while_the_prefix_cache_has_pages_all_rows_need_one_or_the_step_is_not_t
 
 
 def test_without_a_prefix_cache_nothing_is_evicted() -> None:
-    cells = reachable(ServerTraits(Pool(128, 32), prefix_cache=False))
+    cells = reachable(ServerConfiguration(Pool(128, 32), prefix_cache=False))
     assert {cell.filler for cell in cells} == {Filler.RUNNING_ROWS}
     assert After.EVICTION not in {cell.after for cell in cells}
     assert Relation.ONE_UNDER not in {cell.relation for cell in cells}
@@ -140,13 +142,13 @@ def test_without_a_prefix_cache_nothing_is_evicted() -> None:
 
 def test_rows_that_share_their_prompts_are_more_than_the_pool_has_pages_for() -> None:
     crowd = Situation(20, 20, 0, Relation.TIGHT, Filler.RUNNING_ROWS, After.PREFILL)
-    assert possible(ServerTraits(Pool(128, 32), prefix_cache=True), crowd)
-    assert not possible(ServerTraits(Pool(128, 32), prefix_cache=True), crowd._replace(after=After.DECODE))
-    assert not possible(ServerTraits(Pool(128, 32), prefix_cache=False), crowd)
+    assert possible(ServerConfiguration(Pool(128, 32), prefix_cache=True), crowd)
+    assert not possible(ServerConfiguration(Pool(128, 32), prefix_cache=True), crowd._replace(after=After.DECODE))
+    assert not possible(ServerConfiguration(Pool(128, 32), prefix_cache=False), crowd)
 
 
 def test_a_server_that_runs_few_requests_at_a_time_has_no_cells_of_large_batches() -> None:
-    cells = reachable(ServerTraits(Pool(128, 256), max_running_requests=8))
+    cells = reachable(ServerConfiguration(Pool(128, 256), max_running_requests=8))
     assert max(cell.batch_size for cell in cells) == 8
     retracted = [cell.batch_size for cell in cells if cell.after is After.RETRACTION]
     assert max(retracted) == 4, "the retracted row was one of the 8"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.http.client import GenerateClient, GenerateRequest, Sampling, judge
-from loadgen.requests.outcome import FAILURES, Completion, Outcome
+from loadgen.requests.outcome import FAILURES, Completion, RequestOutcome
 
 from ..fake_sglang import Answer, Exchange, answer_in_full, completion, fake_sglang
 
@@ -54,18 +54,18 @@ BOTH_WAYS = pytest.mark.parametrize("streamed", [False, True], ids=["together", 
 @pytest.mark.parametrize(
     ("answer", "outcome", "detail"),
     [
-        ([completion(4)], Outcome.DONE, ""),
-        ([completion(2, {"type": "stop", "matched": 2})], Outcome.DONE, ""),
-        ([completion(3)], Outcome.TRUNCATED, "3 new tokens of 4"),
-        ([completion(0)], Outcome.TRUNCATED, "0 new tokens of 4"),
-        ([completion(2, ABORT)], Outcome.ABORTED, ABORT["message"]),
-        ([completion(4, ABORT)], Outcome.ABORTED, ABORT["message"]),
-        ([{"error": {"message": "out of slots"}}], Outcome.ERROR, "out of slots"),
-        ([{"text": "not of SGLang's form"}], Outcome.ERROR, "not of SGLang's form"),
+        ([completion(4)], RequestOutcome.DONE, ""),
+        ([completion(2, {"type": "stop", "matched": 2})], RequestOutcome.DONE, ""),
+        ([completion(3)], RequestOutcome.TRUNCATED, "3 new tokens of 4"),
+        ([completion(0)], RequestOutcome.TRUNCATED, "0 new tokens of 4"),
+        ([completion(2, ABORT)], RequestOutcome.ABORTED, ABORT["message"]),
+        ([completion(4, ABORT)], RequestOutcome.ABORTED, ABORT["message"]),
+        ([{"error": {"message": "out of slots"}}], RequestOutcome.ERROR, "out of slots"),
+        ([{"text": "not of SGLang's form"}], RequestOutcome.ERROR, "not of SGLang's form"),
     ],
 )
 async def test_what_a_200_answer_says_in_band_decides(
-    streamed: bool, answer: Any, outcome: Outcome, detail: str
+    streamed: bool, answer: Any, outcome: RequestOutcome, detail: str
 ) -> None:
     (told,) = await ask(answering(answer), streamed=streamed)
     assert told.outcome is outcome
@@ -75,7 +75,7 @@ async def test_what_a_200_answer_says_in_band_decides(
 async def test_requests_sent_together_are_judged_one_by_one_in_their_order() -> None:
     answers = [completion(4), completion(1, ABORT), {"error": "no"}, completion(3)]
     told = await ask(answering(answers), streamed=False, requests=4)
-    expected = [Outcome.DONE, Outcome.ABORTED, Outcome.ERROR, Outcome.TRUNCATED]
+    expected = [RequestOutcome.DONE, RequestOutcome.ABORTED, RequestOutcome.ERROR, RequestOutcome.TRUNCATED]
     assert [one.outcome for one in told] == expected
     assert [one.new_tokens for one in told] == [4, 1, 0, 3]
 
@@ -83,7 +83,7 @@ async def test_requests_sent_together_are_judged_one_by_one_in_their_order() -> 
 @pytest.mark.parametrize("answer", [{"error": "for all of them"}, [], [completion(4)], completion(4), "text", None, 7])
 async def test_an_answer_that_is_not_one_for_each_request_is_an_error_of_all(answer: Any) -> None:
     told = await ask(answering(answer), streamed=False, requests=2)
-    assert [one.outcome for one in told] == [Outcome.ERROR] * 2
+    assert [one.outcome for one in told] == [RequestOutcome.ERROR] * 2
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,14 @@ async def test_an_answer_that_is_not_one_for_each_request_is_an_error_of_all(ans
 )
 async def test_a_stream_of_anything_else_is_an_error(event: Any) -> None:
     (told,) = await ask(answering([event]), streamed=True)
-    assert told.outcome is Outcome.ERROR
+    assert told.outcome is RequestOutcome.ERROR
 
 
 @BOTH_WAYS
 @pytest.mark.parametrize("status", [400, 404, 429, 500, 503])
 async def test_any_other_status_is_a_refusal_with_what_was_said(streamed: bool, status: int) -> None:
     (told,) = await ask(answering({"error": {"message": "queue is full"}}, status), streamed=streamed)
-    assert told.outcome is Outcome.REFUSED
+    assert told.outcome is RequestOutcome.REFUSED
     assert told.detail.startswith(f"HTTP {status}: ") and "queue is full" in told.detail
 
 
@@ -112,7 +112,7 @@ async def test_an_answer_that_is_no_json_is_an_error(streamed: bool) -> None:
             await exchange.raw(b"<html>")
 
     (told,) = await ask(respond, streamed=streamed)
-    assert told.outcome is Outcome.ERROR
+    assert told.outcome is RequestOutcome.ERROR
 
 
 async def test_an_error_in_the_middle_of_a_stream_is_not_made_good_by_its_end() -> None:
@@ -124,7 +124,7 @@ async def test_an_error_in_the_middle_of_a_stream_is_not_made_good_by_its_end() 
         await exchange.end_stream()
 
     (told,) = await ask(respond, streamed=True)
-    assert told.outcome is Outcome.ERROR and "aborted by the scheduler" in told.detail
+    assert told.outcome is RequestOutcome.ERROR and "aborted by the scheduler" in told.detail
 
 
 async def test_a_stream_without_its_end_mark_is_lost_even_with_all_tokens() -> None:
@@ -134,7 +134,7 @@ async def test_a_stream_without_its_end_mark_is_lost_even_with_all_tokens() -> N
         await exchange.end_stream()
 
     (told,) = await ask(respond, streamed=True)
-    assert (told.outcome, told.detail) == (Outcome.LOST, "the stream ended without its end mark")
+    assert (told.outcome, told.detail) == (RequestOutcome.LOST, "the stream ended without its end mark")
 
 
 async def test_an_empty_stream_is_an_error() -> None:
@@ -144,7 +144,7 @@ async def test_an_empty_stream_is_an_error() -> None:
         await exchange.end_stream()
 
     (told,) = await ask(respond, streamed=True)
-    assert told.outcome is Outcome.ERROR
+    assert told.outcome is RequestOutcome.ERROR
 
 
 @BOTH_WAYS
@@ -156,7 +156,7 @@ async def test_a_connection_that_breaks_is_lost(streamed: bool) -> None:
         exchange.break_off()
 
     (told,) = await ask(respond, streamed=streamed)
-    assert told.outcome is Outcome.LOST
+    assert told.outcome is RequestOutcome.LOST
 
 
 @BOTH_WAYS
@@ -165,7 +165,7 @@ async def test_nobody_on_the_port_is_lost(streamed: bool) -> None:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         client = GenerateClient("http://127.0.0.1:{1}".format(*taken.getsockname()))
         told = await (client.send_streamed(REQUEST) if streamed else client.send_together([REQUEST]))
-    assert (told if isinstance(told, Completion) else told[0]).outcome is Outcome.LOST
+    assert (told if isinstance(told, Completion) else told[0]).outcome is RequestOutcome.LOST
 
 
 @BOTH_WAYS
@@ -177,7 +177,7 @@ async def test_a_server_that_falls_silent_is_timed_out(streamed: bool) -> None:
         await asyncio.sleep(60)
 
     (told,) = await ask(respond, streamed=streamed, patience=0.1)
-    assert told.outcome is Outcome.TIMED_OUT
+    assert told.outcome is RequestOutcome.TIMED_OUT
     assert told.seconds >= 0.1
 
 
@@ -201,7 +201,7 @@ async def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.Monkey
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     (told,) = await ask(answer_in_full, streamed=False)
-    assert told.outcome is Outcome.DONE
+    assert told.outcome is RequestOutcome.DONE
 
 
 async def test_the_request_says_what_was_asked_for() -> None:
@@ -237,13 +237,13 @@ METAS = JSON | st.fixed_dictionaries({"finish_reason": FINISHES, "completion_tok
 @given(JSON | st.fixed_dictionaries({"meta_info": METAS}))
 def test_whatever_the_server_answers_is_an_outcome(answer: Any) -> None:
     told = judge(answer, REQUEST, began=time.monotonic())
-    assert told.outcome in Outcome
+    assert told.outcome in RequestOutcome
     assert len(told.detail) <= 300
     assert math.isfinite(told.seconds)
 
 
 def test_only_done_and_cancelled_are_no_failures() -> None:
-    assert set(Outcome) - FAILURES == {Outcome.DONE, Outcome.HUNG_UP, Outcome.CANCELLED}
+    assert set(RequestOutcome) - FAILURES == {RequestOutcome.DONE, RequestOutcome.HUNG_UP, RequestOutcome.CANCELLED}
 
 
 @BOTH_WAYS
@@ -255,7 +255,7 @@ async def test_an_answer_comes_with_its_token_ids(streamed: bool) -> None:
 @BOTH_WAYS
 async def test_an_answer_that_contradicts_itself_says_how(streamed: bool) -> None:
     (told,) = await ask(answering([completion(4) | {"output_ids": [5] * 3}]), streamed=streamed)
-    assert told.outcome is Outcome.DONE
+    assert told.outcome is RequestOutcome.DONE
     assert told.contradiction == "3 token ids, and a token count of 4"
 
 

@@ -11,13 +11,13 @@ from loadgen.scenarios.abort import Abort, AbortOptions
 from loadgen.scenarios.base import Observation
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.scheduler import Scheduler, check_servable
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 
 from ..modelled_load import ModelledLoad
 
 
 def requests(pool: Pool, options: AbortOptions, seed: int = 1, waves: int = 40) -> list[PlannedRequest]:
-    scenario = Abort(ServerTraits(pool), options, seed)
+    scenario = Abort(ServerConfiguration(pool), options, seed)
     return [request for _ in range(waves) for request in scenario.next_wave(Observation(0, (), 0)).requests]
 
 
@@ -48,7 +48,7 @@ def test_the_share_of_clients_that_hang_up_is_as_asked_for_and_they_do_it_in_eve
 def test_the_load_comes_to_the_edge_again_and_again(pages: int, fewest_critical: float, overlap: bool) -> None:
     pool = Pool(128, pages)
     scheduler = Scheduler(pool, overlap=overlap)
-    steps = ModelledLoad(Abort(ServerTraits(pool, overlap), AbortOptions(), seed=1), scheduler).run(1500)
+    steps = ModelledLoad(Abort(ServerConfiguration(pool, overlap), AbortOptions(), seed=1), scheduler).run(1500)
     assert sum(step.critical for step in steps) > fewest_critical * len(steps)
     assert scheduler.retracted > 0
 

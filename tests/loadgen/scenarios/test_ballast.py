@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from loadgen.scenarios.ballast import Ballast, BallastOptions
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.scheduler import Scheduler, check_servable
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 
 from ..modelled_load import ModelledLoad
 
@@ -25,7 +25,7 @@ def ballast_load(pool: Pool, options: BallastOptions, *, overlap: bool = True) -
     arguments = Ballast.engine_needs(pool, options).arguments
     chunk = int(arguments[arguments.index("--chunked-prefill-size") + 1])
     scheduler = Scheduler(pool, overlap=overlap, chunked_prefill_size=chunk)
-    return ModelledLoad(Ballast(ServerTraits(pool, overlap), options, seed=1), scheduler)
+    return ModelledLoad(Ballast(ServerConfiguration(pool, overlap), options, seed=1), scheduler)
 
 
 @pytest.mark.parametrize(("pages", "steps", "held"), [(32, 450, 0.15), (256, 900, 0.7), (2000, 900, 0.7)])
@@ -54,13 +54,13 @@ def test_what_is_not_refused_can_be_served_and_leaves_the_pages_that_it_promises
     pool: Pool, options: BallastOptions
 ) -> None:
     assume(not Ballast.faults(pool, options))
-    scenario = Ballast(ServerTraits(pool), options, seed=1)
-    tickets = scenario._lasting_requests()
-    shapes = [ticket.shape(pool.page_size) for ticket in tickets]
+    scenario = Ballast(ServerConfiguration(pool), options, seed=1)
+    to_queue = scenario._lasting_requests()
+    shapes = [queued.shape(pool.page_size) for queued in to_queue]
     for shape in shapes:
         check_servable(shape, pool)
         assert shape.prompt_tokens + shape.max_new_tokens <= Ballast.longest_request(pool, options)
-    assert Ballast._shared(pool, options).pages == pool.pages - sum(ticket.pages for ticket in tickets)
+    assert Ballast._shared(pool, options).pages == pool.pages - sum(queued.pages for queued in to_queue)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from loadgen.scenarios.base import Observation
 from loadgen.scenarios.burst import MIN_POOL_PAGES, Burst, BurstOptions
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.scheduler import Scheduler, check_servable
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 
 from ..modelled_load import ModelledLoad
 
@@ -23,12 +23,12 @@ LENGTHS = st.none() | st.integers(1, 3000)
 
 
 def bursts(seed: int, count: int, options: BurstOptions | None = None, pool: Pool = POOL) -> list[list[PlannedRequest]]:
-    scenario = Burst(ServerTraits(pool, prefix_cache=True), options or BurstOptions(), seed)
+    scenario = Burst(ServerConfiguration(pool, prefix_cache=True), options or BurstOptions(), seed)
     return [list(scenario.next_wave(IDLE).requests) for _ in range(count)]
 
 
 def test_a_burst_waits_for_the_last_answer_of_the_one_before() -> None:
-    scenario = Burst(ServerTraits(POOL, prefix_cache=True), BurstOptions(requests=7), 1)
+    scenario = Burst(ServerConfiguration(POOL, prefix_cache=True), BurstOptions(requests=7), 1)
     waves = [scenario.next_wave(seen) for seen in (IDLE, BUSY, BUSY, IDLE)]
     assert [len(wave.requests) for wave in waves] == [7, 0, 0, 7]
     assert waves[0] != waves[3]
@@ -64,7 +64,7 @@ def test_prompts_of_all_bursts_begin_with_the_same_tokens_and_go_on_with_their_o
 
 def test_a_burst_fills_the_pool_until_rows_are_retracted() -> None:
     """On the model, which knows neither the prefix cache nor a ratio other than 0."""
-    load = ModelledLoad(Burst(ServerTraits(POOL), BurstOptions(), 1), Scheduler(POOL))
+    load = ModelledLoad(Burst(ServerConfiguration(POOL), BurstOptions(), 1), Scheduler(POOL))
     load.run(3000)
     assert load.scheduler.retracted > 0 and not any(request.aborted for request in load.scheduler.ended)
 

@@ -9,23 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadgen.scenarios.tight.carousel import Carousel, OutOfStep
-from loadgen.scenarios.tight.crossing_schedule import Course, Phase
-from loadgen.scenarios.tight.requests import Rider, Ticket
+from loadgen.scenarios.tight.crossing_schedule import CrossingSchedule, Phase
+from loadgen.scenarios.tight.requests import QueuedRequest, RunningRequest
 from loadgen.sglang.pages import Pool
-from service.plugin.flight import DecodeStep, Outcome
+from service.plugin.flight import AllocationOutcome, DecodeStep
 
 from ..modelled_load import tight_load
 
 
 class RecordingCarousel(Carousel):
-    """Keeps every rider, in the order in which they joined."""
+    """Keeps every row, in the order in which they joined."""
 
-    joined: list[Rider]
+    joined: list[RunningRequest]
 
     def follow(self, step: DecodeStep) -> None:
-        before = set(map(id, self.riders))
+        before = set(map(id, self.running))
         super().follow(step)
-        self.joined += [rider for rider in self.riders if id(rider) not in before]
+        self.joined += [row for row in self.running if id(row) not in before]
 
 
 @settings(max_examples=12)
@@ -37,7 +37,7 @@ def test_each_request_crosses_in_the_step_that_the_carousel_foresaw(
     with mock.patch("loadgen.scenarios.tight.scenario.Carousel", RecordingCarousel):
         load = tight_load(Pool(page_size, pages), overlap=overlap, poll=poll, travel=travel)
     load.run(3 * page_size)
-    foreseen = [rider.last_step for rider in RecordingCarousel.joined]
+    foreseen = [row.last_step for row in RecordingCarousel.joined]
     # Riders join in the order of the queue.
     crossed = [(request, told) for request, told in zip(load.sent, foreseen, strict=False) if request.crossings]
     assert len(crossed) > page_size
@@ -45,24 +45,24 @@ def test_each_request_crosses_in_the_step_that_the_carousel_foresaw(
 
 
 def step(number: int, batch_size: int, need: int, free: int = 9, retracted: int = 0, extends: int = 1) -> DecodeStep:
-    return DecodeStep(number, 0, batch_size, need, free, 0, extends, retracted, Outcome.RETURNED)
+    return DecodeStep(number, 0, batch_size, need, free, 0, extends, retracted, AllocationOutcome.RETURNED)
 
 
-def carousel(*tickets: Ticket, overlap: bool = True) -> Carousel:
+def carousel(*to_queue: QueuedRequest, overlap: bool = True) -> Carousel:
     made = Carousel(page_size=16, prefill_pages=10, overlap=overlap)
-    made.board(tickets)
+    made.queue_up(to_queue)
     return made
 
 
-def course(*needs: int, others: int, start: int = 1) -> Course:
-    return Course([Phase(need, others, steps=4) for need in needs], start)
+def schedule(*needs: int, others: int, start: int = 1) -> CrossingSchedule:
+    return CrossingSchedule([Phase(need, others, steps=4) for need in needs], start)
 
 
 def test_requests_join_in_the_order_in_which_they_were_sent() -> None:
-    made = carousel(Ticket(2, 5), Ticket(3, 4), Ticket(4, 9))
+    made = carousel(QueuedRequest(2, 5), QueuedRequest(3, 4), QueuedRequest(4, 9))
     made.follow(step(1, 1, 0))
     made.follow(step(2, 3, 0))
-    assert made.riders == [Rider(2, 5, 5), Rider(3, 5, 5), Rider(4, 10, 10)]
+    assert made.running == [RunningRequest(2, 5, 5), RunningRequest(3, 5, 5), RunningRequest(4, 10, 10)]
     assert not made.queue
 
 
@@ -76,41 +76,41 @@ def test_requests_join_in_the_order_in_which_they_were_sent() -> None:
 )
 def test_what_was_not_foreseen_is_told(seen: DecodeStep, reason: str) -> None:
     with pytest.raises(OutOfStep, match=reason):
-        carousel(Ticket(1, 1), Ticket(1, 5)).follow(seen)
+        carousel(QueuedRequest(1, 1), QueuedRequest(1, 5)).follow(seen)
 
 
 def test_a_row_that_leaves_early_is_not_foreseen() -> None:
-    made = carousel(Ticket(1, 5), Ticket(1, 6))
+    made = carousel(QueuedRequest(1, 5), QueuedRequest(1, 6))
     made.follow(step(1, 2, 0))
     with pytest.raises(OutOfStep, match="-1 in step 2, when 0 waited"):
         made.follow(step(2, 1, 0))
 
 
 def test_successors_leave_no_step_without_a_crossing() -> None:
-    made = carousel(Ticket(2, 4), Ticket(2, 5), Ticket(2, 6), overlap=False)
+    made = carousel(QueuedRequest(2, 4), QueuedRequest(2, 5), QueuedRequest(2, 6), overlap=False)
     made.follow(step(1, 3, 0, free=1))
-    successors = made.successors(6, course(1, others=2))
+    successors = made.successors(6, schedule(1, others=2))
     first_steps = iter([5, 6, 7, 8, 9, 10])
-    assert [next(first_steps) + ticket.at_step - 1 for ticket in successors] == [7, 8, 9, 10, 11, 12]
-    assert {ticket.pages for ticket in successors} == {2}
+    assert [next(first_steps) + queued.at_step - 1 for queued in successors] == [7, 8, 9, 10, 11, 12]
+    assert {queued.pages for queued in successors} == {2}
 
 
 def test_pages_to_spare_are_held_by_the_next_successors_none_of_which_fills_a_prefill() -> None:
-    made = carousel(Ticket(2, 4), Ticket(2, 5), Ticket(2, 6), overlap=False)
+    made = carousel(QueuedRequest(2, 4), QueuedRequest(2, 5), QueuedRequest(2, 6), overlap=False)
     made.follow(step(1, 3, 0, free=15))
-    assert [ticket.pages for ticket in made.successors(4, course(1, others=2))] == [9, 9, 2, 9]
+    assert [queued.pages for queued in made.successors(4, schedule(1, others=2))] == [9, 9, 2, 9]
 
 
 def test_before_more_is_needed_successors_hold_less() -> None:
-    made = carousel(Ticket(4, 3), Ticket(4, 4), Ticket(4, 5), overlap=False)
+    made = carousel(QueuedRequest(4, 3), QueuedRequest(4, 4), QueuedRequest(4, 5), overlap=False)
     made.follow(step(1, 3, 0, free=1))
     # Two cross in step 6. In it two join, so that two more stay, and they leave two of the five pages free.
-    successors = made.successors(4, course(1, 2, others=2, start=2))
-    assert [ticket.pages for ticket in successors] == [4, 4, 2, 1]
+    successors = made.successors(4, schedule(1, 2, others=2, start=2))
+    assert [queued.pages for queued in successors] == [4, 4, 2, 1]
 
 
 def test_a_request_that_lives_on_keeps_the_pages_that_it_takes() -> None:
-    made = carousel(Ticket(2, 3, steps=40), overlap=False)
+    made = carousel(QueuedRequest(2, 3, steps=40), overlap=False)
     for number in range(1, 24):
         made.follow(step(number, 1, int(number in (3, 19))))
-    assert made.riders == [Rider(4, 35, 40)]
+    assert made.running == [RunningRequest(4, 35, 40)]

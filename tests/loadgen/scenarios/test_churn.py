@@ -14,7 +14,7 @@ from loadgen.scenarios.churn import MIN_PAGE_SIZE, MIN_POOL_PAGES, Churn, ChurnO
 from loadgen.sglang.pages import Pool, crossings
 from loadgen.sglang.releases import Release
 from loadgen.sglang.scheduler import Scheduler, check_servable
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 
 from ..modelled_load import ModelledLoad
 
@@ -34,7 +34,7 @@ def churning(
     pool: Pool, options: ChurnOptions, *, overlap: bool = True, release: Release = Release.V0_5_23, seed: int = 1
 ) -> ModelledLoad:
     scheduler = Scheduler(pool, overlap=overlap, release=release)
-    return ModelledLoad(Churn(ServerTraits(pool, overlap), options, seed), scheduler)
+    return ModelledLoad(Churn(ServerConfiguration(pool, overlap), options, seed), scheduler)
 
 
 @given(POOLS, OPTIONS, st.integers(0, 99))
@@ -50,7 +50,7 @@ def test_every_request_can_be_served_whole_and_crosses_no_more_boundaries_than_a
 
 def test_a_seed_gives_the_same_requests_whenever_they_are_asked_for() -> None:
     def sent(looks: list[int], seed: int) -> list[object]:
-        scenario = Churn(ServerTraits(POOL), ChurnOptions(), seed)
+        scenario = Churn(ServerConfiguration(POOL), ChurnOptions(), seed)
         waves = [scenario.next_wave(Observation(0, (), open_requests)) for open_requests in looks]
         return [request for wave in waves for request in wave.requests]
 

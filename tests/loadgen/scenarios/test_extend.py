@@ -29,7 +29,7 @@ from loadgen.sglang.limits import (
 )
 from loadgen.sglang.pages import Pool, crossings, pages_for
 from loadgen.sglang.scheduler import PagePool, Scheduler
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 
 from ..modelled_load import ModelledLoad
 
@@ -59,7 +59,7 @@ class WatchedPool(PagePool):
 
 def extending(pool: Pool, options: ExtendOptions, *, overlap: bool, seed: int = 1) -> tuple[ModelledLoad, WatchedPool]:
     """`extend` on the model, which serves whatever has an answer."""
-    scenario = Extend(ServerTraits(pool, overlap), options, seed)
+    scenario = Extend(ServerConfiguration(pool, overlap), options, seed)
     every = rounds(pool, options, seed)
     scenario._rounds = (
         (first, then)
@@ -141,7 +141,7 @@ def test_on_a_large_pool_no_longer_prompt_is_prefilled_than_asked_for() -> None:
 
 def test_a_seed_gives_the_same_requests_whatever_is_seen_of_the_server() -> None:
     def sent(seed: int, seen: Observation) -> list[PlannedRequest]:
-        scenario = Extend(ServerTraits(POOL), ExtendOptions(), seed)
+        scenario = Extend(ServerConfiguration(POOL), ExtendOptions(), seed)
         requests: list[PlannedRequest] = []
         while len(requests) < 500:
             requests += scenario.next_wave(Observation(0, (), 0)).requests

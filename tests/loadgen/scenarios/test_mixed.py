@@ -10,7 +10,7 @@ from loadgen.scenarios.mixed import Mixed, MixedOptions
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.releases import Release
 from loadgen.sglang.scheduler import Scheduler
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ModelStep
 
 from ..modelled_load import ModelledLoad
@@ -34,11 +34,11 @@ def mixed_load(
         chunked_prefill_size=int(arguments[arguments.index("--chunked-prefill-size") + 1]),
     )
     told = overlap if told_overlap is None else told_overlap
-    return ModelledLoad(Mixed(ServerTraits(pool, told), options, seed), scheduler)
+    return ModelledLoad(Mixed(ServerConfiguration(pool, told), options, seed), scheduler)
 
 
 def covered(load: ModelledLoad, steps: list[ModelStep], overlap: bool = True) -> float:
-    coverage = Coverage(ServerTraits(load.scheduler.pool.size, overlap))
+    coverage = Coverage(ServerConfiguration(load.scheduler.pool.size, overlap))
     coverage.observe_all(steps)
     return coverage.share
 
@@ -136,7 +136,9 @@ def test_weights_that_make_no_mix_are_refused(weights: dict[str, float]) -> None
 @pytest.mark.parametrize("weights", [{}, {"staggered": 0, "long_answers": 0, "burst": 0}])
 def test_where_no_cell_can_be_reached_it_still_makes_load(weights: dict[str, float]) -> None:
     scenario = Mixed(
-        ServerTraits(Pool(128, 32), max_running_requests=1), MixedOptions.model_validate({"weights": weights}), seed=1
+        ServerConfiguration(Pool(128, 32), max_running_requests=1),
+        MixedOptions.model_validate({"weights": weights}),
+        seed=1,
     )
     assert not scenario.coverage.reachable_tight
     assert len(ModelledLoad(scenario, Scheduler(Pool(128, 32))).run(50)) >= 50

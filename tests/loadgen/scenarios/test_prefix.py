@@ -11,7 +11,7 @@ from loadgen.sglang.pages import Pool
 from loadgen.sglang.releases import Release
 from loadgen.sglang.request import Shape
 from loadgen.sglang.scheduler import Scheduler
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ModelStep
 
 from ..modelled_load import ModelledLoad
@@ -34,11 +34,11 @@ def prefix_load(
     while not server.idle:
         server.iterate()
     told = overlap if told_overlap is None else told_overlap
-    return ModelledLoad(Prefix(ServerTraits(pool, told, prefix_cache=True), NoOptions(), seed=1), server)
+    return ModelledLoad(Prefix(ServerConfiguration(pool, told, prefix_cache=True), NoOptions(), seed=1), server)
 
 
 def covered(load: ModelledLoad, steps: list[ModelStep], overlap: bool = True) -> float:
-    coverage = Coverage(ServerTraits(load.scheduler.pool.size, overlap, prefix_cache=True))
+    coverage = Coverage(ServerConfiguration(load.scheduler.pool.size, overlap, prefix_cache=True))
     coverage.observe_all(steps)
     assert not coverage.unforeseen
     cells = {cell for cell in coverage.reachable_tight if cell.filler is Filler.PREFIX_CACHE}
@@ -105,13 +105,13 @@ def test_pools_on_which_it_cannot_work_are_told_by_field(pool: Pool, fields: lis
 
 
 def test_without_a_prefix_cache_it_aims_at_what_such_a_server_can_reach() -> None:
-    load = ModelledLoad(Prefix(ServerTraits(Pool(128, 32)), NoOptions(), seed=1), Scheduler(Pool(128, 32)))
+    load = ModelledLoad(Prefix(ServerConfiguration(Pool(128, 32)), NoOptions(), seed=1), Scheduler(Pool(128, 32)))
     steps = load.run(200)
     assert sum(step.critical for step in steps) > 20
 
 
 def test_where_no_cell_can_be_reached_it_still_makes_load() -> None:
-    traits = ServerTraits(Pool(128, 32), max_running_requests=1)
+    traits = ServerConfiguration(Pool(128, 32), max_running_requests=1)
     scenario = Prefix(traits, NoOptions(), seed=1)
     assert not scenario.coverage.reachable_tight
     assert len(ModelledLoad(scenario, Scheduler(Pool(128, 32))).run(50)) >= 50

@@ -20,7 +20,7 @@ from loadgen.scenarios.base import Observation
 from loadgen.scenarios.replay import SMALL_TRACE, Replay, ReplayOptions, block_tokens, scaled_shape, shared_segments
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.scheduler import check_servable
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from loadgen.traces.trace import BLOCK_TOKENS, Trace, TracedRequest, parse_trace, read_trace
 
 POOL = Pool(128, 32)
@@ -48,7 +48,7 @@ def traces(draw: st.DrawFn) -> Trace:
 
 
 def replay(options: ReplayOptions, trace: Trace | None = None, pool: Pool = POOL) -> Replay:
-    scenario = Replay(ServerTraits(pool, prefix_cache=True), options, seed=1)
+    scenario = Replay(ServerConfiguration(pool, prefix_cache=True), options, seed=1)
     if trace is not None:
         scenario._trace = trace
         scenario._block = block_tokens(trace, pool, options)

@@ -15,7 +15,7 @@ from loadgen.requests.prompts import PromptMaker
 from loadgen.requests.request import PlannedRequest
 from loadgen.scenarios import SCENARIOS, Observation
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 
 POOL = Pool(128, 32)
 PROMPTS = 150
@@ -23,7 +23,7 @@ PROMPTS = 150
 
 def requests(name: str, seed: int, open_requests: list[int]) -> Iterator[PlannedRequest]:
     """What is sent when so many requests are found open, in turn."""
-    scenario: Any = SCENARIOS[name](ServerTraits(POOL), SCENARIOS[name].Options(), seed)
+    scenario: Any = SCENARIOS[name](ServerConfiguration(POOL), SCENARIOS[name].Options(), seed)
     elapsed = 0.0
     while True:
         for found in open_requests:

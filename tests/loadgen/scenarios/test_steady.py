@@ -15,7 +15,7 @@ from loadgen.scenarios.steady import Steady, SteadyOptions
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.request import Shape
 from loadgen.sglang.scheduler import Scheduler, check_servable
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 
 from ..modelled_load import ModelledLoad
 
@@ -24,7 +24,7 @@ POOL = Pool(128, 32)
 
 def arrivals(options: SteadyOptions, seed: int, looks: list[float], pool: Pool = POOL) -> list[tuple[float, Shape]]:
     """Requests sent at each look at the clock, seconds."""
-    scenario = Steady(ServerTraits(pool), options, seed)
+    scenario = Steady(ServerConfiguration(pool), options, seed)
     waves = [(at, scenario.next_wave(Observation(at, (), open_requests=0))) for at in looks]
     assert all(wave.streamed for _, wave in waves)
     return [(at, request.shape) for at, wave in waves for request in wave.requests]
@@ -78,7 +78,7 @@ def test_lengths_are_within_bounds_that_the_pool_can_serve(
 
 
 def test_the_default_lengths_leave_slack_in_the_pool() -> None:
-    load = ModelledLoad(Steady(ServerTraits(POOL), SteadyOptions(), seed=1), Scheduler(POOL))
+    load = ModelledLoad(Steady(ServerConfiguration(POOL), SteadyOptions(), seed=1), Scheduler(POOL))
     steps = load.run(4000)
     assert not any(step.tight for step in steps)
     assert any(step.crossing for step in steps)

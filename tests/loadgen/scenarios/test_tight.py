@@ -23,7 +23,7 @@ from loadgen.scenarios.tight.scenario import (
 )
 from loadgen.sglang.pages import Pool, crossings
 from loadgen.sglang.releases import Release
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ModelStep
 
 from ..modelled_load import ModelledLoad, tight_load
@@ -288,4 +288,4 @@ def test_nothing_is_sent_while_the_carousel_empties() -> None:
     while not load.scenario.restarts:
         load.iterate()
     assert len(load.sent) == sent
-    assert Tight(ServerTraits(Pool(128, 32)), TightOptions(), seed=1).restarts == []
+    assert Tight(ServerConfiguration(Pool(128, 32)), TightOptions(), seed=1).restarts == []

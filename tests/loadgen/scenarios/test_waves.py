@@ -17,7 +17,7 @@ from loadgen.scenarios.tight.scenario import Tight, TightOptions
 from loadgen.scenarios.waves.scenario import Waves, WavesOptions
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.request import Shape
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ModelStep
 
 POOL = Pool(128, 32)
@@ -35,7 +35,7 @@ def look(scenario: Waves, steps: int = 0, open_requests: int = 1, elapsed: float
 
 
 def scenario(*waves: dict[str, Any]) -> Waves:
-    return Waves(ServerTraits(POOL), options(*waves), seed=1)
+    return Waves(ServerConfiguration(POOL), options(*waves), seed=1)
 
 
 def test_a_wave_waits_for_its_steps_counted_from_when_the_server_was_idle() -> None:
@@ -166,6 +166,6 @@ def test_what_cannot_be_sent_is_refused_where_it_stands(given: Any, where: tuple
 def test_waves_are_a_scenario_like_any_other() -> None:
     assert SCENARIOS["waves"] is Waves
     assert scenario({"requests": "5+9"}).next_wave(Observation(0.0, (), 0)) == Wave(
-        Waves(ServerTraits(POOL), options({"requests": "5+9"}), 1).options.requests()[0]
+        Waves(ServerConfiguration(POOL), options({"requests": "5+9"}), 1).options.requests()[0]
     )
     assert Shape(5, 9) == options({"requests": "5+9"}).requests()[0][0].shape

@@ -14,19 +14,19 @@ from loadgen.scenarios.base import Scenario
 from loadgen.scenarios.steady import Steady, SteadyOptions
 from loadgen.scenarios.tight.scenario import Tight, TightOptions
 from loadgen.scenarios.waves.recorded import write_down
-from loadgen.scenarios.waves.scenario import Waves, WavesOptions, WrittenWave
+from loadgen.scenarios.waves.scenario import Waves, WavesOptions, WaveSpec
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.releases import Release
 from loadgen.sglang.request import Shape
 from loadgen.sglang.scheduler import Scheduler
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ModelStep
 
 from ..modelled_load import ModelledLoad
 from ..recorded import Recorded, bodies
 
 POOL = Pool(128, 32)
-TRAITS = ServerTraits(POOL)
+TRAITS = ServerConfiguration(POOL)
 
 
 def drive(scenario: Scenario[Any], release: Release, steps: int, poll: int = 4) -> tuple[Recorded, list[ModelStep]]:
@@ -71,14 +71,14 @@ def test_only_what_was_sent_since_the_server_was_idle_is_written_down() -> None:
         SentWave(0.3, 75, 2, 7, Wave.of([Shape(8, 9)], streamed=True)),
     ]
     assert write_down(sent) == (
-        WrittenWave(requests="4:7+9 7+9 7+9"),
-        WrittenWave(after_steps=15, streamed=True, requests="8+9"),
+        WaveSpec(requests="4:7+9 7+9 7+9"),
+        WaveSpec(after_steps=15, streamed=True, requests="8+9"),
     )
     assert write_down(sent, idle_is_enough=False) == (
-        WrittenWave(requests="5+9 5+9"),
-        WrittenWave(after_steps=30, requests="6+9"),
-        WrittenWave(idle=True, requests="7+9 7+9 7+9"),
-        WrittenWave(after_steps=15, streamed=True, requests="8+9"),
+        WaveSpec(requests="5+9 5+9"),
+        WaveSpec(after_steps=30, requests="6+9"),
+        WaveSpec(idle=True, requests="7+9 7+9 7+9"),
+        WaveSpec(after_steps=15, streamed=True, requests="8+9"),
     )
 
 
@@ -88,7 +88,7 @@ def test_a_server_that_clients_have_just_left_is_not_taken_for_idle() -> None:
         SentWave(0.2, 30, 0, 2, Wave((PlannedRequest(Shape(6, 90), hang_up_tokens=2),))),
         SentWave(0.3, 35, 0, 3, Wave.of([Shape(7, 9)])),
     ]
-    assert write_down(sent) == (WrittenWave(requests="2:6+90!2"), WrittenWave(idle=True, requests="7+9"))
+    assert write_down(sent) == (WaveSpec(requests="2:6+90!2"), WaveSpec(idle=True, requests="7+9"))
 
 
 def test_where_no_step_was_seen_between_two_waves_time_tells_them_apart() -> None:
@@ -99,10 +99,10 @@ def test_where_no_step_was_seen_between_two_waves_time_tells_them_apart() -> Non
         SentWave(1.51, 48, 1, 4, Wave.of([Shape(8, 1)])),
     ]
     assert write_down(sent) == (
-        WrittenWave(requests="5+1"),
-        WrittenWave(after_seconds=0.25, requests="6+1"),
-        WrittenWave(after_steps=8, requests="7+1"),
-        WrittenWave(after_steps=8, requests="8+1"),
+        WaveSpec(requests="5+1"),
+        WaveSpec(after_seconds=0.25, requests="6+1"),
+        WaveSpec(after_steps=8, requests="7+1"),
+        WaveSpec(after_steps=8, requests="8+1"),
     )
 
 
@@ -111,9 +111,9 @@ def test_of_a_load_that_was_long_never_idle_what_was_open_at_its_beginning_comes
         SentWave(float(place), 10 * place, 5, 1 + 2 * place, Wave.of([Shape(place, 9)] * 2)) for place in range(50, 55)
     ]
     assert write_down(sent) == (
-        WrittenWave(requests="101:50+9 50+9 51+9 51+9 52+9 52+9"),
-        WrittenWave(after_steps=10, requests="53+9 53+9"),
-        WrittenWave(after_steps=20, requests="54+9 54+9"),
+        WaveSpec(requests="101:50+9 50+9 51+9 51+9 52+9 52+9"),
+        WaveSpec(after_steps=10, requests="53+9 53+9"),
+        WaveSpec(after_steps=20, requests="54+9 54+9"),
     )
 
 

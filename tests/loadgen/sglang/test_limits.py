@@ -15,7 +15,7 @@ from loadgen.sglang.limits import (
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.request import Shape
 from loadgen.sglang.scheduler import NotServable, PagePool, Request, check_servable
-from loadgen.sglang.scheduler.admission import PrefillAdder, Verdict
+from loadgen.sglang.scheduler.admission import AdmissionResult, PrefillAdder
 
 POOLS = st.builds(Pool, st.integers(8, 256), st.integers(3, 300))
 
@@ -61,4 +61,4 @@ def test_a_launch_keeps_nothing_back_and_prefills_whole_pages() -> None:
 def test_a_full_pool_admits_nobody() -> None:
     pool = PagePool(Pool(16, 4))
     pool.take(4)
-    assert PrefillAdder(pool, 64).verdict() is Verdict.NO_TOKEN
+    assert PrefillAdder(pool, 64).result() is AdmissionResult.NO_TOKEN

@@ -17,7 +17,7 @@ from loadgen.sglang.releases import Release
 from loadgen.sglang.request import Shape
 from loadgen.sglang.scheduler import NotServable, OutOfPages, PagePool, Scheduler
 from loadgen.sglang.steps import ModelStep
-from service.plugin.flight import DecodeStep, Outcome
+from service.plugin.flight import AllocationOutcome, DecodeStep
 
 # Made from the plan.jsonl and flight.bin of runs of `tight` on the releases named in them, cut before the run's end.
 # Lists are run-length coded: [how often, what]. Of a request: prompt tokens, max_new_tokens.
@@ -109,7 +109,7 @@ def test_a_step_of_the_model_is_tight_and_critical_when_the_probe_would_say_so(
     told = {field.name: getattr(step, field.name) for field in dataclasses.fields(step)}
     known = {field.name for field in dataclasses.fields(DecodeStep)}
     told = {name: value for name, value in told.items() if name in known}
-    probed = DecodeStep(**told, at_ns=0, outcome=Outcome.RETURNED)
+    probed = DecodeStep(**told, at_ns=0, outcome=AllocationOutcome.RETURNED)
     assert (step.tight, step.critical) == (probed.tight, probed.critical)
 
 

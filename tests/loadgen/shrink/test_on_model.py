@@ -15,7 +15,7 @@ from loadgen.scenarios.waves.scenario import WavesOptions
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.releases import Release
 from loadgen.sglang.scheduler import Scheduler
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from loadgen.shrink import Case
 from loadgen.shrink.on_model import ServerModel, model_of
 
@@ -25,7 +25,7 @@ from ..recorded import Recorded
 
 def first_crash(pool: Pool, release: Release, overlap: bool = True) -> Case:
     """What `tight` has sent when the first step is critical, as a repro has it."""
-    recorded = Recorded(Tight(ServerTraits(pool, overlap), TightOptions(), seed=1))
+    recorded = Recorded(Tight(ServerConfiguration(pool, overlap), TightOptions(), seed=1))
     load = ModelledLoad(recorded, Scheduler(pool, release=release, overlap=overlap))
     while not any(step.critical for step in load.run(1)):
         assert len(load.steps) < 1000
@@ -57,7 +57,7 @@ def test_two_requests_of_two_tokens_do_on_both_releases() -> None:
 
 def test_a_crash_beside_a_full_prefix_cache_comes_down_to_a_few_requests() -> None:
     pool, release = Pool(128, 32), Release.V0_5_18
-    traits = ServerTraits(pool, prefix_cache=True)
+    traits = ServerConfiguration(pool, prefix_cache=True)
     recorded = Recorded(Prefix(traits, NoOptions(), seed=1))
     load = ModelledLoad(recorded, Scheduler(pool, release=release, prefix_cache=True))
     while not any(step.critical for step in load.run(1)):
@@ -90,6 +90,6 @@ def test_the_time_that_is_given_is_kept() -> None:
 
 @pytest.mark.parametrize(("version", "release"), [("0.5.18", Release.V0_5_18), ("0.5.23", Release.V0_5_23)])
 def test_the_model_is_that_of_the_release(version: str, release: Release) -> None:
-    traits = ServerTraits(Pool(128, 32), overlap=False, prefix_cache=True)
+    traits = ServerConfiguration(Pool(128, 32), overlap=False, prefix_cache=True)
     model = model_of(traits, version=version, chunked_prefill_size=4096)
     assert model == ServerModel(False, release, 4096, prefix_cache=True)

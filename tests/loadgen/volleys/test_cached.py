@@ -15,7 +15,7 @@ from loadgen.sglang.pages import Pool
 from loadgen.sglang.releases import Release
 from loadgen.sglang.request import Shape
 from loadgen.sglang.scheduler import Scheduler
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from loadgen.volleys.cached_candidates import clearing, flooding
 from loadgen.volleys.cached_planner import CachedPlanner
 from loadgen.volleys.forecast import after_volley
@@ -63,14 +63,14 @@ def test_a_clearing_leaves_more_than_so_many_pages_free(pages: int) -> None:
     assert cleared.pool.free_pages + cleared.cache.evictable_pages == pool.pages
 
 
-def cells_of(server: ServerTraits) -> frozenset[Cell]:
+def cells_of(server: ServerConfiguration) -> frozenset[Cell]:
     return frozenset(c for c in Coverage(server).reachable_tight if c.filler is Filler.PREFIX_CACHE)
 
 
 @pytest.mark.parametrize(("page_size", "pages", "overlap"), [(128, 32, True), (64, 16, False), (16, 16, True)])
 def test_most_cells_are_hit_from_what_volleys_before_have_left(page_size: int, pages: int, overlap: bool) -> None:
     pool = Pool(page_size, pages)
-    cells = cells_of(ServerTraits(pool, overlap, prefix_cache=True))
+    cells = cells_of(ServerConfiguration(pool, overlap, prefix_cache=True))
     planner = CachedPlanner(overlap, cells, seed=1)
     server = after_shapes(server_of(pool, overlap=overlap), flooding(pool))
     assert server is not None
@@ -88,7 +88,7 @@ def test_most_cells_are_hit_from_what_volleys_before_have_left(page_size: int, p
 @settings(max_examples=4, deadline=None)
 def test_the_same_seed_gives_the_same_volleys(seed: int) -> None:
     pool = Pool(32, 16)
-    cells = cells_of(ServerTraits(pool, True, prefix_cache=True))
+    cells = cells_of(ServerConfiguration(pool, True, prefix_cache=True))
     assume(cells)
     told = []
     for _ in range(2):

@@ -6,7 +6,7 @@ import pytest
 
 from loadgen.coverage import Cell, Coverage, cell_of
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.server import ServerTraits
+from loadgen.sglang.server import ServerConfiguration
 from loadgen.volleys.chain import Chains
 from loadgen.volleys.planner import Planner, Volley
 
@@ -14,7 +14,7 @@ POOL = Pool(128, 128)
 
 
 def chains(overlap: bool, seed: int = 1) -> tuple[Chains, frozenset[Cell]]:
-    cells = Coverage(ServerTraits(POOL, overlap)).reachable_tight
+    cells = Coverage(ServerConfiguration(POOL, overlap)).reachable_tight
     return Chains(Planner(POOL, overlap, cells, 8192, seed), cells, seed), cells
 
 

@@ -10,8 +10,8 @@ from loadgen.coverage import Cell, Coverage, Filler, cell_of
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.releases import Release
 from loadgen.sglang.request import Shape
-from loadgen.sglang.server import ServerTraits
-from loadgen.volleys.forecast import Forecast
+from loadgen.sglang.server import ServerConfiguration
+from loadgen.volleys.forecast import VolleyForecast
 from loadgen.volleys.planner import JOINT, Planner
 from loadgen.volleys.random_volleys import DRAWN
 
@@ -19,7 +19,7 @@ CHUNK = 8192
 
 
 def planner(pool: Pool, overlap: bool, seed: int = 1) -> tuple[Planner, frozenset[Cell]]:
-    cells = Coverage(ServerTraits(pool, overlap)).reachable_tight
+    cells = Coverage(ServerConfiguration(pool, overlap)).reachable_tight
     return Planner(pool, overlap, cells, CHUNK, seed), cells
 
 
@@ -59,7 +59,7 @@ def test_what_is_hit_on_the_model_was_not_thought_unreachable() -> None:
     for overlap in (True, False):
         plan, cells = planner(Pool(64, 16), overlap)
         plan_all(plan, cells, candidates=8)
-        coverage = Coverage(ServerTraits(Pool(64, 16), overlap))
+        coverage = Coverage(ServerConfiguration(Pool(64, 16), overlap))
         for volley in plan.found.values():
             coverage.observe_all(volley.foreseen)
         assert not coverage.unforeseen
@@ -92,7 +92,7 @@ def test_a_volley_for_another_release_is_found_on_the_model_of_that_release() ->
     hit = plan_all(plan, cells, candidates=20, share=0.75)
     assert len(hit) >= 0.75 * len(cells)
     for volley in plan.found.values():
-        foreseen = Forecast(plan.pool, True, CHUNK, Release.V0_5_18).steps(volley.shapes)
+        foreseen = VolleyForecast(plan.pool, True, CHUNK, Release.V0_5_18).steps(volley.shapes)
         assert list(foreseen) == list(volley.foreseen)
 
 
@@ -124,7 +124,7 @@ SHAPES = st.lists(st.builds(Shape, st.integers(1, 300), st.integers(1, 60)), min
 def test_answers_that_are_cut_change_nothing_up_to_the_step_at_which_they_are_cut(
     shapes: list[Shape], overlap: bool, data: st.DataObject
 ) -> None:
-    forecast = Forecast(Pool(16, 24), overlap, CHUNK)
+    forecast = VolleyForecast(Pool(16, 24), overlap, CHUNK)
     steps = forecast.steps(shapes)
     if not steps:
         return
@@ -138,7 +138,7 @@ def test_answers_that_are_cut_change_nothing_up_to_the_step_at_which_they_are_cu
 
 
 def test_requests_that_sglang_would_refuse_make_no_steps() -> None:
-    forecast = Forecast(Pool(16, 8), True, CHUNK)
+    forecast = VolleyForecast(Pool(16, 8), True, CHUNK)
     assert forecast.steps([Shape(1, 2), Shape(128, 2)]) == ()
     assert forecast.cut([Shape(128, 2)], 1) == (Shape(128, 2),)
 
