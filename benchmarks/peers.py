@@ -56,8 +56,8 @@ _DEFAULT_LAUNCH = "SGLang's defaults"
 
 _HEADING = "# Compared with SGLang's own load generator"
 _WHAT = (
-    "How many of 1,000 decode steps are *critical*: they take the very last page, with a row behind the last one that "
-    "needs a page. The words are in the [README](../README.md)."
+    "How many of 1,000 decode steps are *critical*: they take the very last page, with trailing rows. "
+    "The words are in the [README](../README.md)."
 )
 _BENCH_SERVING = "bench_serving sends 100 requests, 32 of them at once, of about 300 tokens with answers of about 400:"
 _LAUNCHES = (
@@ -81,7 +81,7 @@ class Row:
     crossing_steps: int
     tight_steps: int
     critical_steps: int
-    retracted: int
+    retractions: int
 
     @property
     def critical_per_thousand(self) -> float:
@@ -91,14 +91,23 @@ class Row:
 
 def page(rows: Sequence[Row], engine: str, machine: str, date: str) -> str:
     """The whole page."""
-    columns = ("load", "decode steps", "crossing", "tight", "critical", "**critical in 1,000**", "retracted", "launch")
+    columns = (
+        "load",
+        "decode steps",
+        "crossing",
+        "tight",
+        "critical",
+        "**critical in 1,000**",
+        "retractions",
+        "launch",
+    )
     lines = [columns, ("---", *["---:"] * 6, "---")]
     lines += [
         (
             row.load,
             *(f"{count:,}" for count in (row.decode_steps, row.crossing_steps, row.tight_steps, row.critical_steps)),
             f"**{row.critical_per_thousand:,.1f}**",
-            f"{row.retracted:,}",
+            f"{row.retractions:,}",
             row.launch,
         )
         for row in rows
@@ -129,7 +138,7 @@ def row_of(load: str, launch: str, recording: Recording) -> Row:
         totals.crossing_steps,
         totals.tight_steps,
         totals.critical_steps,
-        totals.retracted,
+        totals.retractions,
     )
 
 

@@ -20,8 +20,8 @@ _COLUMNS = (
     "decode steps",
     "tight",
     "critical",
-    "retracted",
-    "evicted",
+    "retractions",
+    "evicted pages",
     "cells",
     "of reachable",
     "findings",
@@ -70,8 +70,8 @@ def page(
         "SGLang's scheduler, which its section below names. `lastpage soak --scenario NAME` runs one.",
         f"This page is made by `{made.command}`, {made.seconds:g} s under load each, on {made.engine}, "
         f"{made.machine}, seed {made.seed}, {made.date}. *Cells* are the reachable tight cells that were hit: kinds "
-        "of decode steps that took the very last page, told apart by need, batch size, rows behind the last needing "
-        "one, what filled the pool and what came just before. The other words are in the [README](../README.md).",
+        "of decode steps that took the very last page, told apart by need, batch size, trailing rows, "
+        "what filled the pool and what came just before. The other words are in the [README](../README.md).",
     ]
     for pages, by_scenario in reports.items():
         parts += [f"## On {pages} pages", table(by_scenario)]
@@ -93,7 +93,7 @@ def row(report: Report) -> tuple[str, ...]:
     measures: Mapping[str, Any] = report.get("measures") or {}
     steps = measures.get("decode_steps")
     coverage = measures.get("coverage") or {}
-    counts = [_number(measures.get(name)) for name in ("retracted", "evicted")]
+    counts = [_number(measures.get(name)) for name in ("retractions", "evicted_pages")]
     return (
         _number(steps),
         _of(measures.get("tight_steps"), steps),

@@ -114,7 +114,7 @@ def _coverage(board: Dashboard) -> None:
         lines(
             "Coverage",
             "Of the shapes of a tight step that can exist on this pool, how many the run has been through: need, batch "
-            "size, rows behind, what fills the pool and what came just before.",
+            "size, trailing rows, what fills the pool and what came just before.",
             [(of_run(ours("lastpage_coverage_ratio")), BY_RUN)],
             unit="percentunit",
             steps=((None, "orange"), (0.9, "green")),
@@ -213,7 +213,7 @@ def _needs(board: Dashboard) -> None:
             "Prefill batches",
             "Prefill batches, and those that needed exactly as many pages as were free: prefill at the edge.",
             [
-                (of_run(rate("lastpage_tight_extends_total")), "tight"),
+                (of_run(rate("lastpage_tight_prefill_batches_total")), "tight"),
                 (of_run(rate("lastpage_prefill_batches_total")), "all"),
             ],
             unit="ops",

@@ -45,8 +45,8 @@ class Work:
     """What a server has done so far, counted by the probe in it."""
 
     decode_steps: int = 0
-    extends: int = 0
-    retracted: int = 0
+    prefill_batches: int = 0
+    retractions: int = 0
 
 
 class Call:
@@ -187,13 +187,15 @@ class Fairness:
     def _follow(self, at: float, work: Work) -> None:
         if work == self._work:
             return
-        if work.retracted != self._work.retracted:
+        if work.retractions != self._work.retractions:
             self._first_of_late = self._orders
             for call in self._open.values():
                 if call.tokens is None:
                     call.overtaken = None
         # Prefill takes its pages before it computes: as long as no decode step has followed it may still run.
-        self._prefilling = work.decode_steps == self._work.decode_steps and work.extends != self._work.extends
+        self._prefilling = (
+            work.decode_steps == self._work.decode_steps and work.prefill_batches != self._work.prefill_batches
+        )
         self._work = work
         self._moved_at = at
         self._tell_suspects(at)
@@ -239,7 +241,7 @@ class Fairness:
 
     def _idle(self, call: Call, at: float) -> float:
         """For how long the server has stood idle with this call as the oldest, as far as can be told."""
-        if call is not self._head or (self._prefilling and self._work.extends != call.work.extends):
+        if call is not self._head or (self._prefilling and self._work.prefill_batches != call.work.prefill_batches):
             return 0.0
         return at - max(self._moved_at, self._head_since, call.at)
 

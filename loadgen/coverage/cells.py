@@ -41,7 +41,7 @@ class Cell(NamedTuple):
     Attributes:
         need: bucket of the rows that need a page: 1, 2, 3 (3-4), 5 (5-8), 9 (9-16), ...
         batch_size: bucket of the batch rows: 1, 2 (2-3), 4 (4-7), 8 (8-15), ...
-        trailing: bucket of the rows behind the last needing one: 0, 1, 2 (2-3), 4 (4-7), ...
+        trailing: bucket of the trailing rows: 0, 1, 2 (2-3), 4 (4-7), ...
     """
 
     need: int
@@ -85,7 +85,7 @@ def cell_of(step: StepShape) -> Cell | None:
         power_bucket(step.batch_size),
         power_bucket(step.trailing),
         relation,
-        Filler.PREFIX_CACHE if step.cached + step.evicted > 0 else Filler.RUNNING_ROWS,
+        Filler.PREFIX_CACHE if step.cached + step.evicted_pages > 0 else Filler.RUNNING_ROWS,
         _after(step),
     )
 
@@ -117,14 +117,14 @@ def _relation(step: StepShape) -> Relation | None:
         return Relation.TIGHT
     if step.free == step.need + 1:
         return Relation.ONE_OVER
-    if step.evicted > 0 and step.free - step.evicted == step.need - 1:
+    if step.evicted_pages > 0 and step.free - step.evicted_pages == step.need - 1:
         return Relation.ONE_UNDER
     return None
 
 
 def _after(step: StepShape) -> After:
-    if step.retracted > 0:
+    if step.retractions > 0:
         return After.RETRACTION
-    if step.evicted > 0:
+    if step.evicted_pages > 0:
         return After.EVICTION
-    return After.PREFILL if step.extends > 0 else After.DECODE
+    return After.PREFILL if step.prefill_batches > 0 else After.DECODE

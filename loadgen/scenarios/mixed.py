@@ -3,7 +3,7 @@
 The mechanism it leans on is that SGLang takes in all requests of one POST before it schedules the first. So what an
 idle server does with them is determined, and the model of its scheduler tells it beforehand (`loadgen.volleys`). While
 cells of the edge are left that no decode step fell in (`loadgen.coverage`), each volley is aimed at one of them: so
-many rows, of which so many cross in the same step, with so many rows behind them, and just as many pages free; right
+many rows, of which so many cross in the same step, with so many trailing rows, and just as many pages free; right
 after a retraction, a prefill, or neither. When no cell is left, volleys of the kinds in the mix follow, in shares of
 the decode steps. On large pools, which take long to fill, one volley is aimed at many cells (`loadgen.volleys.chain`).
 
@@ -182,7 +182,7 @@ def _same(seen: Sequence[ObservedStep], foreseen: Sequence[ModelStep]) -> bool:
 
 def _told(step: ObservedStep) -> tuple[int, ...]:
     # Not how many prefills: the first step counts those too in which what was retracted before got its last token.
-    return (step.batch_size, step.need, step.free, step.trailing, step.extends > 0, step.retracted)
+    return (step.batch_size, step.need, step.free, step.trailing, step.prefill_batches > 0, step.retractions)
 
 
 def _prefill_pages(pool: Pool) -> int:

@@ -152,11 +152,11 @@ def _difference(seen: Sequence[ObservedStep], foreseen: Sequence[ModelStep]) -> 
 
 
 def _told(step: ObservedStep) -> tuple[int, ...]:
-    return (*_told_after_flood(step), step.evicted, step.cached)
+    return (*_told_after_flood(step), step.evicted_pages, step.cached)
 
 
 def _told_after_flood(step: ObservedStep) -> tuple[int, ...]:
-    return (step.batch_size, step.need, step.free, step.trailing, step.extends, step.retracted)
+    return (step.batch_size, step.need, step.free, step.trailing, step.prefill_batches, step.retractions)
 
 
 def _prefill_pages(pool: Pool) -> int:

@@ -18,11 +18,11 @@ class StepShape(Protocol):
     @property
     def trailing(self) -> int: ...
     @property
-    def extends(self) -> int: ...
+    def prefill_batches(self) -> int: ...
     @property
-    def retracted(self) -> int: ...
+    def retractions(self) -> int: ...
     @property
-    def evicted(self) -> int: ...
+    def evicted_pages(self) -> int: ...
     @property
     def cached(self) -> int: ...
 
@@ -45,10 +45,10 @@ class ModelStep:
         batch_size: batch rows.
         need: rows that need a new page.
         free: free pages.
-        trailing: rows behind the last row that needs a page; 0 when no row does.
-        extends: prefill batches since the previous decode step.
-        retracted: requests retracted since the previous decode step.
-        evicted: pages that the prefix cache gave up since the previous decode step.
+        trailing: rows after the last row that needs a page; 0 when no row does.
+        prefill_batches: prefill batches since the previous decode step.
+        retractions: requests retracted since the previous decode step.
+        evicted_pages: pages that the prefix cache gave up since the previous decode step.
         cached: pages in the prefix cache that could be evicted.
     """
 
@@ -57,9 +57,9 @@ class ModelStep:
     need: int
     free: int
     trailing: int
-    extends: int
-    retracted: int
-    evicted: int = 0
+    prefill_batches: int
+    retractions: int
+    evicted_pages: int = 0
     cached: int = 0
 
     @property

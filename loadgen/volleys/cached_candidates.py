@@ -106,23 +106,24 @@ def after_end(pool: Pool, overlap: bool, aim: TargetStep, rng: random.Random) ->
 def after_retraction(pool: Pool, aim: TargetStep, rng: random.Random) -> Sequence[Shape] | None:
     """All rows begin together. That with the longest prompt is retracted, and the others are sorted, shortest first.
 
-    Its full pages are in the tree, and are evicted. So rows that are to stand behind the crossing ones have longer
-    prompts than those.
+    Its full pages are in the tree, and are evicted. So rows that are to be trailing have longer prompts than the
+    crossing ones.
     """
     at = rng.choice((2, 2, 3, 3, 4, 5))
     victim = rng.randint(2, max(2, min(aim.need, 6)))
     front = aim.batch_size - aim.need - aim.trailing
     if victim > aim.need or front < 0:
         return None
-    early_front, early_behind = rng.randint(0, front), rng.randint(0, aim.trailing)
+    early_front, early_trailing = rng.randint(0, front), rng.randint(0, aim.trailing)
     # Those that cross earlier have longer prompts than those that cross now and hold as many pages.
     crossing = [2 if early_front else 1] * aim.need
-    behind = [crossing[0] + 1] * aim.trailing
+    trailing = [crossing[0] + 1] * aim.trailing
     free = aim.need - victim
-    spare = pool.pages - free - victim - front - early_front - early_behind - sum(crossing) - sum(behind) - aim.surplus
+    held = victim + front + early_front + early_trailing + sum(crossing) + sum(trailing)
+    spare = pool.pages - free - held - aim.surplus
     if spare < 0:
         return None
-    longest = behind or crossing
+    longest = trailing or crossing
     sharing = rng.randint(1, len(longest))
     longest[:] = [
         pages + more - 1
@@ -134,8 +135,8 @@ def after_retraction(pool: Pool, aim: TargetStep, rng: random.Random) -> Sequenc
     shapes += [Shape(rng.randint(1, pool.page_size - at - 1), at + 1) for _ in range(front - early_front)]
     shapes += [row_of(pool, pages, at, at + 1) for pages in crossing]
     shapes += [
-        row_of(pool, pages, rng.randint(1, at - 1) if place < early_behind else None, at + 1)
-        for place, pages in enumerate(behind)
+        row_of(pool, pages, rng.randint(1, at - 1) if place < early_trailing else None, at + 1)
+        for place, pages in enumerate(trailing)
     ]
     shapes.append(Shape((victim - 1) * pool.page_size + rng.randint(1, pool.page_size - at - 1), at + 2))
     rng.shuffle(shapes)

@@ -1,6 +1,6 @@
 """Volleys aimed at one decode step in which the free pages are just those that are needed (pure).
 
-Pages held and pages needed add up: rows that cross at the step, rows behind the last of them, and as many pages as the
+Pages held and pages needed add up: rows that cross at the step, trailing rows, and as many pages as the
 pool lacks to `need` free ones, held by whichever row is convenient. What stands in the way is admission
 (`schedule_policy.py`, `PrefillAdder`): within a pass each request is charged a page too many, and a request that does
 not fit closes admission until somebody leaves. It is met in four ways, of which a candidate takes some:
@@ -12,7 +12,7 @@ not fit closes admission until somebody leaves. It is met in four ways, of which
 - *openers*, requests of one or two tokens, end and so open admission again for those that wait.
 
 A retraction (`ScheduleBatch.retract_decode`) takes the row with the fewest new tokens, of those the one with the
-longest prompt, and leaves the others sorted by the same order. So the rows that are to stand behind the crossing ones
+longest prompt, and leaves the others sorted by the same order. So the rows that are to be trailing
 join later, with openers, and the victim with them.
 
 A candidate need not hit: it is tried on the model of the scheduler. `attempt` 0 and the next few take what is most
@@ -42,7 +42,7 @@ class TargetStep:
     Attributes:
         need: rows that cross.
         batch_size: rows.
-        trailing: rows behind the last that crosses.
+        trailing: trailing rows.
         after: what is to have come just before: `decode`, `prefill` or `retraction`.
         surplus: free pages beyond those needed.
     """
@@ -95,7 +95,7 @@ def _together(pool: Pool, overlap: bool, aim: TargetStep, attempt: int, rng: ran
 def _in_two_turns(
     pool: Pool, overlap: bool, aim: TargetStep, victims: int, attempt: int, rng: random.Random
 ) -> list[Shape] | None:
-    """Some rows begin to decode, those that cross among them; the rows behind them, and victims, join later."""
+    """Some rows begin to decode, those that cross among them; the trailing rows, and victims, join later."""
     elders = aim.batch_size - aim.trailing
     openers = 1 if attempt < _SIMPLE_ATTEMPTS else rng.choice((1, 1, 1, 2, 2, 3, 4))
     # The last opener ends with decode step `openers + 1`; with overlap that opens admission a step later.

@@ -39,7 +39,7 @@ def _together(window: Pool, aim: TargetStep, rng: random.Random) -> list[Shape] 
 
 
 def _joined(window: Pool, overlap: bool, aim: TargetStep, rng: random.Random) -> list[Shape] | None:
-    """The last row joins just before the step, in which it crosses itself when none is to stand behind."""
+    """The last row joins just before the step, in which it crosses itself when there is to be no trailing row."""
     elders = aim.batch_size - 1
     crosses_itself = aim.trailing == 0
     need = aim.need - crosses_itself
@@ -62,7 +62,7 @@ def _joined(window: Pool, overlap: bool, aim: TargetStep, rng: random.Random) ->
 
 
 def _retracted(window: Pool, overlap: bool, aim: TargetStep, rng: random.Random) -> list[Shape] | None:
-    """The rows that stand behind join late, cross at once, and go on; the victim joins with them, or after them."""
+    """The trailing rows join late, cross at once, and go on; the victim joins with them, or after them."""
     elders, younger = aim.batch_size - aim.trailing, aim.trailing
     # A victim that joins with them is taken first for its longer prompt, which fills two pages.
     joins_after = aim.need < 2 or (aim.need < 4 and rng.random() < 0.5)

@@ -77,9 +77,9 @@ def write_steps(folder: Path, steps: Iterable[DecodeStep]) -> None:
                 "need": step.need,
                 "free": step.free,
                 "trailing": step.trailing,
-                "extends": step.extends,
-                "retracted": step.retracted,
-                "evicted": step.evicted,
+                "prefill_batches": step.prefill_batches,
+                "retractions": step.retractions,
+                "evicted_pages": step.evicted_pages,
                 "cached": step.cached,
                 "outcome": step.outcome.name.lower(),
             }

@@ -97,7 +97,7 @@ class Inspection:
 
         def work() -> Work:
             totals = recording.totals()
-            return Work(totals.decode_steps, totals.extends, totals.retracted)
+            return Work(totals.decode_steps, totals.prefill_batches, totals.retractions)
 
         if not self._calibration.off:
             self._witnesses = Witnesses(

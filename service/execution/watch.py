@@ -95,7 +95,7 @@ class Watch:
         if self._recording is None:
             return None
         totals = self._recording.totals()
-        work_done = (totals.decode_steps, totals.extends, totals.retracted)
+        work_done = (totals.decode_steps, totals.prefill_batches, totals.retractions)
         if work_done != self._work_done or not self._open_requests():
             self._work_done = work_done
             self._alive_ns = now

@@ -32,10 +32,13 @@ _COUNTED = {
         "critical_steps",
         "Tight and clamped decode steps: without the clamp these read past the free list.",
     ),
-    "extends": ("prefill_batches", "Prefill batches."),
-    "tight_extends": ("tight_extends", "Prefill batches that needed exactly as many pages as were free."),
-    "evicted": ("evicted_pages", "Pages that the prefix cache gave up."),
-    "retracted": ("retractions", "Requests that the scheduler retracted for lack of pages."),
+    "prefill_batches": ("prefill_batches", "Prefill batches."),
+    "tight_prefill_batches": (
+        "tight_prefill_batches",
+        "Prefill batches that needed exactly as many pages as were free.",
+    ),
+    "evicted_pages": ("evicted_pages", "Pages that the prefix cache gave up."),
+    "retractions": ("retractions", "Requests that the scheduler retracted for lack of pages."),
     "shortfalls": ("shortfalls", "Decode steps for which the allocator had too few pages."),
     "load_restarts": ("load_restarts", "Times that a scenario gave up what it had built up, and began anew."),
 }

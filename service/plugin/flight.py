@@ -32,11 +32,11 @@ class DecodeStep:
         batch_size: batch rows.
         need: rows that need a new page.
         free: free pages.
-        trailing: rows behind the last row that needs a page; 0 when no row does.
-        extends: prefill batches (`alloc_extend` calls) since the previous decode step.
-        retracted: requests retracted since the previous decode step.
+        trailing: rows after the last row that needs a page; 0 when no row does.
+        prefill_batches: prefill batches (`alloc_extend` calls) since the previous decode step.
+        retractions: requests retracted since the previous decode step.
         outcome: what became of the call.
-        evicted: pages that the prefix cache gave up since the previous decode step.
+        evicted_pages: pages that the prefix cache gave up since the previous decode step.
         cached: pages in the prefix cache that no running request holds, so that they could be evicted.
     """
 
@@ -46,10 +46,10 @@ class DecodeStep:
     need: int
     free: int
     trailing: int
-    extends: int
-    retracted: int
+    prefill_batches: int
+    retractions: int
     outcome: AllocationOutcome
-    evicted: int = 0
+    evicted_pages: int = 0
     cached: int = 0
 
     @property
@@ -76,10 +76,10 @@ class Totals:
     """Running totals since the recorder was opened.
 
     Attributes:
-        extends: prefill batches (`alloc_extend` calls).
-        tight_extends: those that needed exactly the pages that were free.
-        retracted: requests retracted for lack of pages.
-        evicted: pages that the prefix cache gave up.
+        prefill_batches: prefill batches (`alloc_extend` calls).
+        tight_prefill_batches: those that needed exactly the pages that were free.
+        retractions: requests retracted for lack of pages.
+        evicted_pages: pages that the prefix cache gave up.
     """
 
     decode_steps: int = 0
@@ -87,10 +87,10 @@ class Totals:
     tight_steps: int = 0
     clamped_steps: int = 0
     critical_steps: int = 0
-    extends: int = 0
-    tight_extends: int = 0
-    retracted: int = 0
-    evicted: int = 0
+    prefill_batches: int = 0
+    tight_prefill_batches: int = 0
+    retractions: int = 0
+    evicted_pages: int = 0
     shortfalls: int = 0
     exceptions: int = 0
     last_step_ns: int = 0

@@ -27,8 +27,8 @@ MAGIC = b"LASTPAGE"
 FORMAT_VERSION = 2
 HEADER_SIZE = 4096
 
-# step, monotonic ns, batch rows, need, free, trailing rows, extends, retracted, evicted, cached, outcome, reserved,
-# step again
+# step, monotonic ns, batch rows, need, free, trailing rows, prefill_batches, retractions, evicted_pages, cached,
+# outcome, reserved, step again
 RECORD = struct.Struct("<QQIIIIIIIIIIQ")
 MARK = struct.Struct("<Q")
 OUTCOME = struct.Struct("<I")

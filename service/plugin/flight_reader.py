@@ -106,14 +106,24 @@ def _decode_step(record: tuple[int, ...]) -> DecodeStep:
         need,
         free,
         trailing,
-        extends,
-        retracted,
-        evicted,
+        prefill_batches,
+        retractions,
+        evicted_pages,
         cached,
         outcome,
         _reserved,
         _step,
     ) = record
     return DecodeStep(
-        step, at_ns, batch_size, need, free, trailing, extends, retracted, AllocationOutcome(outcome), evicted, cached
+        step,
+        at_ns,
+        batch_size,
+        need,
+        free,
+        trailing,
+        prefill_batches,
+        retractions,
+        AllocationOutcome(outcome),
+        evicted_pages,
+        cached,
     )

@@ -22,8 +22,11 @@ _COUNTERS = {
         "lastpage_critical_steps",
         "Tight and clamped decode steps: without the clamp these read past the free list.",
     ),
-    "evicted": ("lastpage_evicted_pages", "Pages that the prefix cache gave up."),
-    "tight_extends": ("lastpage_tight_extends", "Prefill batches that needed exactly as many pages as were free."),
+    "evicted_pages": ("lastpage_evicted_pages", "Pages that the prefix cache gave up."),
+    "tight_prefill_batches": (
+        "lastpage_tight_prefill_batches",
+        "Prefill batches that needed exactly as many pages as were free.",
+    ),
 }
 
 

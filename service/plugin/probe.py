@@ -25,7 +25,7 @@ _RETURNED, _SHORT = AllocationOutcome.RETURNED, AllocationOutcome.SHORT
 
 
 def page_demand(seq_lens: list[int], page_size: int) -> tuple[int, int]:
-    """Pages that a decode step needs, and rows behind the last row that needs one.
+    """Pages that a decode step needs, and trailing rows, those after the last row that needs one.
 
     Args:
         seq_lens: tokens of each batch row, the token being decoded included.
@@ -97,7 +97,9 @@ class Probe:
     ) -> Any:
         recorder = self._recorder or self._open(allocator)
         need = extend_demand(prefix_lens_cpu.tolist(), seq_lens_cpu.tolist(), allocator.page_size)
-        recorder.extended(tight=0 < need == _free_pages(allocator, need))
+        recorder.count("prefill_batches")
+        if 0 < need == _free_pages(allocator, need):
+            recorder.count("tight_prefill_batches")
         try:
             return original(allocator, prefix_lens, prefix_lens_cpu, seq_lens, seq_lens_cpu, *args, **kwargs)
         except BaseException as error:
@@ -107,7 +109,7 @@ class Probe:
     def around_retract_decode(self, original: Callable[..., Any], batch: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(batch, *args, **kwargs)
         if self._recorder is not None:
-            self._recorder.retracted(len(result[0]))
+            self._recorder.count("retractions", len(result[0]))
         return result
 
     def around_create_tree_cache(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -122,7 +124,7 @@ class Probe:
     ) -> Any:
         if self._recorder is not None:
             # A prefix cache keeps whole pages.
-            self._recorder.evicted(num_evicted // cache.page_size)
+            self._recorder.count("evicted_pages", num_evicted // cache.page_size)
         return original(cache, num_evicted, *args, **kwargs)
 
     def _open(self, allocator: Any) -> FlightRecorder:

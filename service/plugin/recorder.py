@@ -29,20 +29,18 @@ from .flight_format import (
 
 DEFAULT_CAPACITY = 65_536
 
-(
-    _DECODE_STEPS,
-    _CROSSING,
-    _TIGHT,
-    _CLAMPED,
-    _CRITICAL,
-    _EXTENDS,
-    _TIGHT_EXTENDS,
-    _RETRACTED,
-    _EVICTED,
-    _SHORTFALLS,
-    _EXCEPTIONS,
-    _LAST_STEP_NS,
-) = range(len(TOTALS))
+_PLACE = {name: place for place, name in enumerate(TOTALS)}
+_DECODE_STEPS = _PLACE["decode_steps"]
+_CROSSING = _PLACE["crossing_steps"]
+_TIGHT = _PLACE["tight_steps"]
+_CLAMPED = _PLACE["clamped_steps"]
+_CRITICAL = _PLACE["critical_steps"]
+_PREFILL_BATCHES = _PLACE["prefill_batches"]
+_RETRACTIONS = _PLACE["retractions"]
+_EVICTED_PAGES = _PLACE["evicted_pages"]
+_SHORTFALLS = _PLACE["shortfalls"]
+_EXCEPTIONS = _PLACE["exceptions"]
+_LAST_STEP_NS = _PLACE["last_step_ns"]
 
 # In Python 3.11 to look up a member of an enum is a function call, too much for what each decode step pays.
 _ENTERED, _SHORT = int(AllocationOutcome.ENTERED), int(AllocationOutcome.SHORT)
@@ -100,14 +98,20 @@ class FlightRecorder:
         self._capacity = capacity
         self._slot = HEADER_SIZE
         self._step = 0
-        # Since the last decode step.
-        self._extends = self._retracted = self._evicted = 0
+        # As they stood at the last decode step.
+        self._prefill_batches = self._retractions = self._evicted_pages = 0
 
     def enter(self, batch_size: int, need: int, free: int, trailing: int, cached: int = 0) -> None:
         """Record a decode step whose pages are about to be allocated; the arguments are those of `DecodeStep`."""
         now = time.monotonic_ns()
         step = self._step + 1
         slot = HEADER_SIZE + (self._step % self._capacity) * RECORD.size
+        totals = self._totals
+        prefill_batches, retractions, evicted_pages = (
+            totals[_PREFILL_BATCHES],
+            totals[_RETRACTIONS],
+            totals[_EVICTED_PAGES],
+        )
         RECORD.pack_into(
             self._map,
             slot,
@@ -117,18 +121,17 @@ class FlightRecorder:
             need,
             free,
             trailing,
-            self._extends,
-            self._retracted,
-            self._evicted,
+            prefill_batches - self._prefill_batches,
+            retractions - self._retractions,
+            evicted_pages - self._evicted_pages,
             cached,
             _ENTERED,
             0,
             step,
         )
-        self._extends = self._retracted = self._evicted = 0
+        self._prefill_batches, self._retractions, self._evicted_pages = prefill_batches, retractions, evicted_pages
         self._step = step
         self._slot = slot
-        totals = self._totals
         if need > 0:
             totals[_CROSSING] += 1
             if trailing > 0:
@@ -146,26 +149,13 @@ class FlightRecorder:
         if outcome == _SHORT:
             self._totals[_SHORTFALLS] += 1
 
-    def extended(self, tight: bool = False) -> None:
-        """Count one prefill batch.
+    def count(self, counter: str, amount: int = 1) -> None:
+        """Add to one of the running totals.
 
-        Args:
-            tight: whether it needed exactly the pages that are free.
+        Raises:
+            KeyError: there is no such total.
         """
-        self._extends += 1
-        self._totals[_EXTENDS] += 1
-        if tight:
-            self._totals[_TIGHT_EXTENDS] += 1
-
-    def evicted(self, pages: int) -> None:
-        """Count pages that the prefix cache gave up."""
-        self._evicted += pages
-        self._totals[_EVICTED] += pages
-
-    def retracted(self, requests: int) -> None:
-        """Count requests that the scheduler took out of the running batch for lack of pages."""
-        self._retracted += requests
-        self._totals[_RETRACTED] += requests
+        self._totals[_PLACE[counter]] += amount
 
     def raised(self, error: BaseException) -> None:
         """Keep an exception that came out of the allocator: its type and message are the crash's first evidence."""

@@ -7,9 +7,9 @@ What SGLang's `alloc_decode` computes, for rows with `seq_lens` tokens (the toke
     out   = page start of free[start]          for a row that needs a page
             last_loc + 1                       for any other row
 
-Rows behind the last needing row have `start == need.sum()`. That index is unused (its value is multiplied by 0) but it
-is read, and when the free list has exactly `need.sum()` pages it is one past the end. Upstream's fix, in releases from
-0.5.19 on, clamps `start` to the last page needed (pull request 35727).
+Trailing rows, after the last needing row, have `start == need.sum()`. That index is unused (its value is multiplied by
+0) but it is read, and when the free list has exactly `need.sum()` pages it is one past the end. Upstream's fix, in
+releases from 0.5.19 on, clamps `start` to the last page needed (pull request 35727).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def decode_once(allocator: Any, seq_lens: list[int], last_loc: list[int]) -> lis
 
 
 def has_clamp(cls: type) -> bool:
-    """Whether an allocator class survives a tight step with a row behind the last needing row.
+    """Whether an allocator class survives a tight step with a trailing row.
 
     The class is judged by what it does, not by how its source looks.
 

@@ -136,7 +136,7 @@ def _maps(coverage: Coverage) -> Iterator[RenderableType]:
             yield _map(coverage, f"{_FILLER[filler]}, after {_AFTER[after]}", cells)
     for trailing in sorted({cell.trailing for cell in whole}):
         cells = frozenset(cell for cell in whole if cell.trailing == trailing)
-        yield _map(coverage, f"rows behind: {_range(trailing, power_bucket_end(trailing))}", cells)
+        yield _map(coverage, f"trailing rows: {_range(trailing, power_bucket_end(trailing))}", cells)
 
 
 def _map(coverage: Coverage, title: str, cells: frozenset[Cell]) -> Table:
@@ -174,7 +174,7 @@ _Value = tuple[int, str]
 _DIMENSIONS: dict[str, Callable[[Cell], _Value]] = {
     "need": lambda cell: (cell.need, _range(cell.need, need_bucket_end(cell.need))),
     "batch size": lambda cell: (cell.batch_size, _range(cell.batch_size, power_bucket_end(cell.batch_size))),
-    "rows behind": lambda cell: (cell.trailing, _range(cell.trailing, power_bucket_end(cell.trailing))),
+    "trailing rows": lambda cell: (cell.trailing, _range(cell.trailing, power_bucket_end(cell.trailing))),
     "pool filled by": lambda cell: (list(_FILLER).index(cell.filler), _FILLER[cell.filler]),
     "right after": lambda cell: (list(_AFTER).index(cell.after), _AFTER[cell.after]),
 }

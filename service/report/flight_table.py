@@ -77,8 +77,8 @@ _STYLES = {"CRITICAL": "bold red", "TIGHT": "yellow", "CLAMPED": "cyan", "crossi
 def _steps_table(steps: list[DecodeStep]) -> Table:
     # Narrow enough for a terminal of 80 columns.
     table = Table(box=None, padding=(0, 1, 0, 0))
-    headings = ["step", "ms", "rows", "need", "free", "behind", "prefills", "retracted"]
-    with_prefix_cache = any(step.evicted or step.cached for step in steps)
+    headings = ["step", "ms", "rows", "need", "free", "trailing", "prefills", "retractions"]
+    with_prefix_cache = any(step.evicted_pages or step.cached for step in steps)
     if with_prefix_cache:
         headings += ["evicted", "cached"]
     for heading in headings:
@@ -86,9 +86,9 @@ def _steps_table(steps: list[DecodeStep]) -> Table:
     table.add_column("", no_wrap=True)
     before = steps[0].at_ns
     for step in steps:
-        numbers = [step.batch_size, step.need, step.free, step.trailing, step.extends, step.retracted]
+        numbers = [step.batch_size, step.need, step.free, step.trailing, step.prefill_batches, step.retractions]
         if with_prefix_cache:
-            numbers += [step.evicted, step.cached]
+            numbers += [step.evicted_pages, step.cached]
         elapsed = f"{(step.at_ns - before) / 1e6:.2f}"
         what = " ".join(filter(None, (flags(step), _OUTCOMES[step.outcome])))
         table.add_row(str(step.step), elapsed, *map(str, numbers), what, style=_STYLES[flags(step)])
@@ -118,8 +118,8 @@ def _totals(totals: Totals) -> str:
     return (
         f"the whole recording, {totals.decode_steps:,} decode steps: crossing {share(totals.crossing_steps)}, "
         f"tight {share(totals.tight_steps)}, clamped {share(totals.clamped_steps)}, "
-        f"critical {share(totals.critical_steps)}; {totals.extends:,} prefill batches, "
-        f"{totals.tight_extends:,} of them tight, {totals.retracted:,} requests retracted, "
-        f"{totals.evicted:,} pages evicted, {totals.shortfalls:,} steps short of pages, "
+        f"critical {share(totals.critical_steps)}; {totals.prefill_batches:,} prefill batches, "
+        f"{totals.tight_prefill_batches:,} of them tight, {totals.retractions:,} requests retracted, "
+        f"{totals.evicted_pages:,} pages evicted, {totals.shortfalls:,} steps short of pages, "
         f"{totals.exceptions:,} exceptions"
     )

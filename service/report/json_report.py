@@ -11,7 +11,7 @@ from service.files import read_text, write_atomically
 from service.runs.folder import REPORT_FILE
 from service.runs.model import Run
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Grows when a key is renamed, removed or changes its meaning; new keys may appear without that."""
 
 

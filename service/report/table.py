@@ -126,16 +126,20 @@ def _rows(measures: Measures) -> Iterator[tuple[str, str, str]]:
     yield (
         "tight but harmless",
         f"{measures.tight_not_critical_steps:,}",
-        "no row stood behind the last that took a page",
+        "without a trailing row",
     )
     if measures.coverage is not None:
         yield "coverage", f"{measures.coverage.share:.1%}", coverage_text(measures.coverage)
     yield "nearest to tight", _nearest(measures), "pages left over (+) or short (-) in a crossing step that was not"
-    yield "retracted", f"{measures.retracted:,}", "requests"
-    if measures.evicted:
-        yield "evicted", f"{measures.evicted:,}", "pages of the prefix cache"
-    if measures.tight_extends:
-        yield "tight prefills", f"{measures.tight_extends:,}", f"of {measures.extends:,}; they took the last free page"
+    yield "retractions", f"{measures.retractions:,}", "requests"
+    if measures.evicted_pages:
+        yield "evicted pages", f"{measures.evicted_pages:,}", "of the prefix cache"
+    if measures.tight_prefill_batches:
+        yield (
+            "tight prefills",
+            f"{measures.tight_prefill_batches:,}",
+            f"of {measures.prefill_batches:,}; they took the last free page",
+        )
     if measures.load_restarts:
         yield "load restarts", f"{measures.load_restarts:,}", "in plan.jsonl"
     outcomes = ", ".join(_outcome(outcome, count) for outcome, count in sorted(measures.requests.items()))

@@ -54,7 +54,7 @@ class CellShare(_Value):
 class EdgeCoverage(_Value):
     """Which cells of the edge a run has been through.
 
-    A cell is written as its relation, need, batch size, rows behind the last needing one, what filled the pool, and
+    A cell is written as its relation, need, batch size, trailing rows, what filled the pool, and
     what came just before, as in `tight 1 8 4 running_rows prefill`.
     """
 

@@ -100,10 +100,12 @@ class Measures(Value):
     tight_steps: int = Field(default=0, description="Crossing steps that needed exactly as many pages as were free.")
     clamped_steps: int = Field(default=0, description="Crossing steps in which the clamp changed an index.")
     critical_steps: int = Field(default=0, description="Tight and clamped: without the clamp, out of bounds.")
-    extends: int = Field(default=0, description="Prefill batches.")
-    tight_extends: int = Field(default=0, description="Prefill batches that needed exactly as many pages as were free.")
-    evicted: int = Field(default=0, description="Pages that the prefix cache gave up.")
-    retracted: int = Field(default=0, description="Requests that the scheduler retracted for lack of pages.")
+    prefill_batches: int = Field(default=0, description="Prefill batches.")
+    tight_prefill_batches: int = Field(
+        default=0, description="Prefill batches that needed exactly as many pages as were free."
+    )
+    evicted_pages: int = Field(default=0, description="Pages that the prefix cache gave up.")
+    retractions: int = Field(default=0, description="Requests that the scheduler retracted for lack of pages.")
     shortfalls: int = Field(default=0, description="Decode steps for which the allocator had too few pages.")
     load_restarts: int = Field(
         default=0, description="Times that the load began anew: its queue ran dry, or the engine did the unforeseen."
@@ -129,7 +131,7 @@ class Measures(Value):
         "critical step, by the recorder's clock.",
     )
 
-    @computed_field(description="Tight steps with no row behind the last needing one.")  # type: ignore[prop-decorator]
+    @computed_field(description="Tight steps without a trailing row.")  # type: ignore[prop-decorator]
     @property
     def tight_not_critical_steps(self) -> int:
         return self.tight_steps - self.critical_steps

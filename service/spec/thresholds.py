@@ -31,7 +31,7 @@ _EDGE_MEASURES = _PROOF_MEASURES | {
     "clamped_steps",
     "tight_not_critical_steps",
     "crossing_share",
-    "tight_extends",
+    "tight_prefill_batches",
     COVERAGE_SHARE,
 }
 """Measures of how often the edge was reached: to miss a threshold on one of them shows nothing about the engine."""
@@ -44,9 +44,9 @@ _OTHER_MEASURES = frozenset(
         "failed_requests",
         "findings",
         "waived_findings",
-        "retracted",
-        "extends",
-        "evicted",
+        "retractions",
+        "prefill_batches",
+        "evicted_pages",
         "shortfalls",
     }
 )

@@ -65,7 +65,7 @@ async def test_a_run_is_created_shown_and_reported(client: httpx.AsyncClient) ->
     assert run["measures"]["critical_share"] == 0.9
     assert "cancel" in created["links"] and "cancel" not in run["links"]
     report = (await client.get(run["links"]["report"])).json()
-    assert (report["schema"], report["verdict"], report["spec"]) == (1, "pass", run["spec"])
+    assert (report["schema"], report["verdict"], report["spec"]) == (2, "pass", run["spec"])
     assert (await client.get(run["links"]["report"] + ".json")).json() == report
 
 

@@ -23,7 +23,7 @@ SERVER = ServerConfiguration(Pool(128, 32))
 
 
 def report(**measures: Any) -> dict[str, Any]:
-    counts = {"decode_steps": 2000, "tight_steps": 1500, "critical_steps": 1000, "retracted": 3, "evicted": 0}
+    counts = {"decode_steps": 2000, "tight_steps": 1500, "critical_steps": 1000, "retractions": 3, "evicted_pages": 0}
     return {"status": "finished", "crashes": [], "measures": {**counts, "seconds_under_load": 60.0, **measures}}
 
 

@@ -60,7 +60,7 @@ def test_a_told_coverage_is_read_back_as_it_was() -> None:
 
 def test_every_step_that_a_run_takes_is_counted(tmp_path: Path, writer: FlightRecorder) -> None:
     recording = Recording(tmp_path / "flight.bin", SERVER)
-    writer.evicted(2)
+    writer.count("evicted_pages", 2)
     writer.enter(8, 1, 1, 4)
     writer.enter(8, 1, 3, 4)
     recording.take()

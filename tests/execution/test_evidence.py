@@ -106,9 +106,9 @@ def test_a_crash_in_the_allocator_is_told_by_its_exception_and_its_step(tmp_path
         "need": 1,
         "free": 1,
         "trailing": 15,
-        "extends": 0,
-        "retracted": 0,
-        "evicted": 0,
+        "prefill_batches": 0,
+        "retractions": 0,
+        "evicted_pages": 0,
         "cached": 0,
         "outcome": "raised",
     }

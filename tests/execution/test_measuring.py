@@ -25,16 +25,23 @@ def measured(recording: Recording, tally: Tally, ready_ns: int = 0) -> Measures:
 
 
 def test_steps_are_those_of_the_recorder(recording: Recording, writer: FlightRecorder) -> None:
-    writer.extended()
-    writer.extended(tight=True)
-    writer.retracted(2)
-    writer.evicted(5)
+    writer.count("prefill_batches")
+    writer.count("prefill_batches")
+    writer.count("tight_prefill_batches")
+    writer.count("retractions", 2)
+    writer.count("evicted_pages", 5)
     for need, free, trailing in [(0, 9, 0), (1, 2, 1), (2, 2, 0), (1, 1, 4), (1, 1, 5)]:
         writer.enter(8, need, free, trailing)
     seen = measured(recording, Tally())
     assert (seen.decode_steps, seen.crossing_steps, seen.tight_steps) == (5, 4, 3)
     assert (seen.clamped_steps, seen.critical_steps, seen.tight_not_critical_steps) == (3, 2, 1)
-    assert (seen.extends, seen.tight_extends, seen.retracted, seen.evicted, seen.load_restarts) == (2, 1, 2, 5, 3)
+    assert (
+        seen.prefill_batches,
+        seen.tight_prefill_batches,
+        seen.retractions,
+        seen.evicted_pages,
+        seen.load_restarts,
+    ) == (2, 1, 2, 5, 3)
     assert seen.restart_reasons == {"dry": 2, "early": 1}
     assert (seen.critical_share, seen.tight_share) == (0.4, 0.6)
     assert (seen.surplus, seen.closest_over, seen.closest_under) == ({"0": 3, "1": 1}, 1, None)

@@ -19,7 +19,7 @@ from .recordings import record
 def writer(tmp_path: Path) -> FlightRecorder:
     """A recorder that has seen the completion by which the engine showed that it serves."""
     made = record(tmp_path / "flight.bin")
-    made.extended()
+    made.count("prefill_batches")
     made.enter(1, 1, 31, 0)
     made.enter(1, 1, 1, 1)
     made.raised(ValueError("before the load"))
@@ -33,7 +33,7 @@ def recording(writer: FlightRecorder, tmp_path: Path) -> Recording:
 
 def test_what_was_recorded_before_does_not_count(recording: Recording) -> None:
     totals = recording.totals()
-    counts = (totals.decode_steps, totals.critical_steps, totals.extends, totals.exceptions)
+    counts = (totals.decode_steps, totals.critical_steps, totals.prefill_batches, totals.exceptions)
     assert counts == (0, 0, 0, 0)
     assert recording.take() == []
     assert recording.steps_before == 2

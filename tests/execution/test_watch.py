@@ -118,7 +118,7 @@ async def test_no_step_while_nothing_is_asked_is_none(recording: Recording) -> N
 async def test_an_engine_at_work_does_not_hang(recording: Recording, writer: FlightRecorder, work: str) -> None:
     def open_requests() -> int:
         """Asked at each look, so that there is work between any two."""
-        writer.enter(1, 0, 9, 0) if work == "decode" else writer.extended()
+        writer.enter(1, 0, 9, 0) if work == "decode" else writer.count("prefill_batches")
         return 1
 
     async with port() as number:

@@ -186,8 +186,8 @@ def test_prefills_and_retractions_are_counted_with_the_step_that_follows(flight:
     decode(watched, allocator, [5])
     decode(watched, allocator, [6])
     reader = FlightReader(flight)
-    assert [(step.extends, step.retracted) for step in reader.steps()] == [(2, 2), (0, 0)]
-    assert (reader.totals().extends, reader.totals().retracted) == (2, 2)
+    assert [(step.prefill_batches, step.retractions) for step in reader.steps()] == [(2, 2), (0, 0)]
+    assert (reader.totals().prefill_batches, reader.totals().retractions) == (2, 2)
 
 
 def test_an_exception_out_of_a_prefill_is_kept_too(flight: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_prefill_that_needs_exactly_the_free_pages_is_tight(
 ) -> None:
     prefill(probe(flight), AllocatorStandIn(free, staged), rows)
     totals = FlightReader(flight).totals()
-    assert (totals.extends, totals.tight_extends) == (1, int(tight))
+    assert (totals.prefill_batches, totals.tight_prefill_batches) == (1, int(tight))
 
 
 @pytest.mark.parametrize("of_several_kinds", [False, True])
@@ -239,8 +239,8 @@ def test_evicted_pages_are_counted_with_the_step_that_follows(flight: Path) -> N
     decode(watched, allocator, [6])
     decode(watched, allocator, [7])
     reader = FlightReader(flight)
-    assert [step.evicted for step in reader.steps()] == [0, 5, 0]
-    assert reader.totals().evicted == 5
+    assert [step.evicted_pages for step in reader.steps()] == [0, 5, 0]
+    assert reader.totals().evicted_pages == 5
 
 
 def test_a_retraction_before_any_allocation_passes_through(flight: Path) -> None:

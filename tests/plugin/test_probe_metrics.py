@@ -25,12 +25,18 @@ def wait_for(steps):
 
 wait_for(5)
 totals = Totals(
-    decode_steps=9, crossing_steps=8, tight_steps=7, clamped_steps=6, critical_steps=5, evicted=4, tight_extends=3
+    decode_steps=9,
+    crossing_steps=8,
+    tight_steps=7,
+    clamped_steps=6,
+    critical_steps=5,
+    evicted_pages=4,
+    tight_prefill_batches=3,
 )
 wait_for(9)
 for name in ("crossing", "tight", "clamped", "critical"):
     print(name, REGISTRY.get_sample_value(f"lastpage_{name}_steps_total"))
-for name in ("evicted_pages", "tight_extends"):
+for name in ("evicted_pages", "tight_prefill_batches"):
     print(name, REGISTRY.get_sample_value(f"lastpage_{name}_total"))
 print("pool", REGISTRY.get_sample_value("lastpage_pool_pages"))
 """
@@ -45,6 +51,6 @@ def test_totals_are_published_as_counters_and_the_pool_as_a_gauge() -> None:
         "clamped": "6.0",
         "critical": "5.0",
         "evicted_pages": "4.0",
-        "tight_extends": "3.0",
+        "tight_prefill_batches": "3.0",
         "pool": "32.0",
     }

@@ -35,9 +35,9 @@ def counted(steps: list[DecodeStep]) -> dict[str, int]:
         "tight_steps": sum(step.tight for step in steps),
         "clamped_steps": sum(step.clamped for step in steps),
         "critical_steps": sum(step.critical for step in steps),
-        "extends": sum(step.extends for step in steps),
-        "retracted": sum(step.retracted for step in steps),
-        "evicted": sum(step.evicted for step in steps),
+        "prefill_batches": sum(step.prefill_batches for step in steps),
+        "retractions": sum(step.retractions for step in steps),
+        "evicted_pages": sum(step.evicted_pages for step in steps),
         "shortfalls": sum(step.outcome is AllocationOutcome.SHORT for step in steps),
     }
 
@@ -46,9 +46,9 @@ STEPS = st.lists(
     st.fixed_dictionaries(
         {
             "rows": st.tuples(st.integers(1, 300), st.integers(0, 4), st.integers(0, 4), st.integers(0, 4)),
-            "tight_extends": st.lists(st.booleans(), max_size=2),
-            "retracted": st.integers(0, 2),
-            "evicted": st.lists(st.integers(1, 9), max_size=2),
+            "tight_prefill_batches": st.lists(st.booleans(), max_size=2),
+            "retractions": st.integers(0, 2),
+            "evicted_pages": st.lists(st.integers(1, 9), max_size=2),
             "cached": st.integers(0, 2**32 - 1),
             "outcome": st.sampled_from([AllocationOutcome.RETURNED, AllocationOutcome.SHORT, AllocationOutcome.RAISED]),
         }
@@ -63,24 +63,31 @@ def test_totals_are_the_recount_of_the_steps(tmp_path_factory: pytest.TempPathFa
     path = tmp_path_factory.mktemp("flight") / "flight.bin"
     writer = record(path, capacity=64)
     for step in steps:
-        for tight in step["tight_extends"]:
-            writer.extended(tight)
-        for pages in step["evicted"]:
-            writer.evicted(pages)
-        writer.retracted(step["retracted"])
+        for tight in step["tight_prefill_batches"]:
+            writer.count("prefill_batches")
+            writer.count("tight_prefill_batches", tight)
+        for pages in step["evicted_pages"]:
+            writer.count("evicted_pages", pages)
+        writer.count("retractions", step["retractions"])
         writer.enter(*step["rows"], step["cached"])
         writer.leave(step["outcome"])
     reader = FlightReader(path)
     read = list(reader.steps())
     assert [(s.batch_size, s.need, s.free, s.trailing) for s in read] == [step["rows"] for step in steps]
-    assert [(s.extends, s.retracted, s.evicted, s.cached, s.outcome) for s in read] == [
-        (len(step["tight_extends"]), step["retracted"], sum(step["evicted"]), step["cached"], step["outcome"])
+    assert [(s.prefill_batches, s.retractions, s.evicted_pages, s.cached, s.outcome) for s in read] == [
+        (
+            len(step["tight_prefill_batches"]),
+            step["retractions"],
+            sum(step["evicted_pages"]),
+            step["cached"],
+            step["outcome"],
+        )
         for step in steps
     ]
     assert [s.step for s in read] == list(range(1, len(steps) + 1))
     totals = reader.totals()
     assert {name: getattr(totals, name) for name in counted(read)} == counted(read)
-    assert totals.tight_extends == sum(sum(step["tight_extends"]) for step in steps)
+    assert totals.tight_prefill_batches == sum(sum(step["tight_prefill_batches"]) for step in steps)
     assert totals == writer.totals()
     assert totals.last_step_ns == (read[-1].at_ns if read else 0)
 
@@ -188,7 +195,7 @@ number = 0
 while True:
     number += 1
     if number % 3 == 0:
-        writer.extended()
+        writer.count("prefill_batches")
     writer.enter(number % 7 + 1, number % 3, number % 5, number % 7)
     writer.leave(AllocationOutcome.RETURNED)
 """
@@ -323,9 +330,9 @@ def test_the_file_is_as_its_description_says(tmp_path: Path) -> None:
     """Other programs may read it: offsets, sizes and order are those of `flight_format`'s first lines."""
     writer = record(tmp_path / "flight.bin", capacity=4)
     for number in range(1, 7):
-        writer.extended()
-        writer.retracted(6)
-        writer.evicted(7)
+        writer.count("prefill_batches")
+        writer.count("retractions", 6)
+        writer.count("evicted_pages", 7)
         writer.enter(number, 2, 3, 4, 8)
         writer.leave(AllocationOutcome.SHORT)
     content = (tmp_path / "flight.bin").read_bytes()

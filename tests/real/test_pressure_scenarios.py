@@ -24,7 +24,7 @@ def soaked(folder: Path, scenario: str, *arguments: str) -> Soak:
         folder, "--engine", WITH_CLAMP, "--scenario", scenario, "--seed", "3", "--min-critical", "1", *arguments
     )
     measures = ended.report["measures"]
-    print({name: value for name, value in measures.items() if name.endswith(("_steps", "requests", "retracted"))})
+    print({name: value for name, value in measures.items() if name.endswith(("_steps", "requests", "retractions"))})
     assert measures["failed_requests"] == 0 and ended.report["crashes"] == [], ended.output
     return ended
 
@@ -38,7 +38,7 @@ def test_churn_retracts_again_and_again_and_goes_on_answering(tmp_path: Path) ->
     ended = soaked(tmp_path, "churn", "--duration", "15s")
     measures = ended.report["measures"]
     assert ended.exit_code == 0, ended.output
-    assert measures["retracted"] > 0.02 * measures["decode_steps"]
+    assert measures["retractions"] > 0.02 * measures["decode_steps"]
     assert measures["critical_steps"] > 0.03 * measures["decode_steps"]
 
 
@@ -51,7 +51,7 @@ def test_burst_fills_the_pool_from_an_idle_server(tmp_path: Path) -> None:
 def test_extend_reaches_the_end_of_the_pool_and_lives_with_what_is_never_served(tmp_path: Path) -> None:
     ended = soaked(tmp_path, "extend", "--duration", "30s")
     measures = ended.report["measures"]
-    assert measures["critical_steps"] > 0 and measures["tight_extends"] == 0
+    assert measures["critical_steps"] > 0 and measures["tight_prefill_batches"] == 0
     assert measures["requests"]["hung_up"] >= 1
     assert max(request["prompt_tokens"] for request in requests(ended)) > longest_admitted_prompt(POOL)
     for found in ended.report["findings"]:
@@ -61,7 +61,7 @@ def test_extend_reaches_the_end_of_the_pool_and_lives_with_what_is_never_served(
 def test_extend_with_mixed_chunks_has_prefills_that_take_the_last_page(tmp_path: Path) -> None:
     mixed = ("--option", "mixed_chunk=true", "--option", "beyond=false")
     ended = soaked(tmp_path, "extend", "--duration", "20s", *mixed)
-    assert ended.report["measures"]["tight_extends"] > 0
+    assert ended.report["measures"]["tight_prefill_batches"] > 0
 
 
 def test_replay_sends_the_small_trace_and_its_shared_prefixes_are_found_in_the_cache(tmp_path: Path) -> None:

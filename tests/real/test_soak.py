@@ -73,7 +73,7 @@ def test_release_with_the_clamp_passes_with_most_steps_critical(passed: Soak) ->
 def test_report_says_what_ran(passed: Soak) -> None:
     report = passed.report
     engine = report["engine"]
-    assert (report["schema"], report["seed"], report["load"]["scenario"]) == (1, 11, "tight")
+    assert (report["schema"], report["seed"], report["load"]["scenario"]) == (2, 11, "tight")
     assert (engine["name"], engine["sglang_version"], engine["allocator"]) == (WITH_CLAMP, WITH_CLAMP, "installed")
     assert engine["clamp"] is True and "--max-total-tokens" in engine["arguments"]
     times = {name: datetime.fromisoformat(at.replace("Z", "+00:00")) for name, at in report["times"].items()}

@@ -20,7 +20,7 @@ POOL = Pool(128, 32)
 
 
 def told(step: ObservedStep) -> tuple[int, ...]:
-    return (step.batch_size, step.need, step.free, step.trailing, step.extends, step.retracted)
+    return (step.batch_size, step.need, step.free, step.trailing, step.prefill_batches, step.retractions)
 
 
 @pytest.mark.parametrize("overlap", [True, False], ids=["overlap", "no-overlap"])

@@ -37,7 +37,7 @@ def crashed(folder: Path) -> Run:
 def test_a_report_has_every_key_that_the_design_names(tmp_path: Path) -> None:
     write_report(crashed(tmp_path))
     report = json.loads((tmp_path / "report.json").read_text())
-    assert report["schema"] == 1
+    assert report["schema"] == 2
     assert (report["verdict"], report["reasons"]) == ("fail", ["crashes is 1, expected == 0"])
     assert report["seed"] == 7
     load = {"scenario": "tight", "duration": 60.0, "options": {"waves": 2}}
@@ -46,10 +46,10 @@ def test_a_report_has_every_key_that_the_design_names(tmp_path: Path) -> None:
         *("decode_steps", "crossing_steps", "tight_steps", "clamped_steps", "critical_steps", "critical_share"),
         *("tight_share", "tight_not_critical_steps", "crashes", "requests", "failed_requests", "surplus"),
         *(
-            "retracted",
-            "evicted",
-            "extends",
-            "tight_extends",
+            "retractions",
+            "evicted_pages",
+            "prefill_batches",
+            "tight_prefill_batches",
             "shortfalls",
             "latencies",
             "seconds_under_load",

@@ -93,7 +93,7 @@ def record(path: Path) -> None:
     for rows, need, free, trailing in ((8, 0, 3, 0), (8, 1, 3, 0), (8, 1, 2, 4), (5, 5, 5, 0)):
         recorder.enter(rows, need, free, trailing)
         recorder.leave(AllocationOutcome.RETURNED)
-    recorder.extended()
+    recorder.count("prefill_batches")
     recorder.enter(8, 1, 1, 6)
     recorder.leave(AllocationOutcome.RAISED)
     recorder.raised(IndexError("index 1 is out of bounds for dimension 0 with size 1"))
@@ -105,7 +105,7 @@ def test_a_recording_is_printed_with_what_each_step_was(tmp_path: Path) -> None:
     print_flight(console, FlightReader(tmp_path / "flight.bin"), last=4)
     text = stream.getvalue()
     heading, *rows = [line.split() for line in text.splitlines()[1:6]]
-    assert heading == ["step", "ms", "rows", "need", "free", "behind", "prefills", "retracted"]
+    assert heading == ["step", "ms", "rows", "need", "free", "trailing", "prefills", "retractions"]
     assert [(row[0], row[2:8], row[8:]) for row in rows] == [
         ("2", ["8", "1", "3", "0", "0", "0"], ["crossing"]),
         ("3", ["8", "1", "2", "4", "0", "0"], ["CLAMPED"]),
@@ -142,8 +142,9 @@ def test_what_the_prefix_cache_held_and_gave_up_is_printed_where_there_was_one(t
     recorder = FlightRecorder(
         tmp_path / "flight.bin", page_size=128, pool_pages=32, sglang_version="0.5.23", allocator="installed"
     )
-    recorder.evicted(3)
-    recorder.extended(tight=True)
+    recorder.count("evicted_pages", 3)
+    recorder.count("prefill_batches")
+    recorder.count("tight_prefill_batches")
     recorder.enter(8, 2, 2, 4, 5)
     recorder.leave(AllocationOutcome.RETURNED)
     console, stream = printed(width=80)

@@ -138,8 +138,8 @@ def test_a_bound_on_what_went_wrong_can_be_loosened_but_not_lost(measure: str) -
         "coverage.share > 100%",
         "crossing_share == 1.5",
         "tight_steps < 0",
-        "evicted == -1",
-        "evicted == 0.5",
+        "evicted_pages == -1",
+        "evicted_pages == 0.5",
     ],
 )
 def test_what_can_never_hold_is_refused(text: str) -> None:
@@ -153,7 +153,7 @@ def test_what_can_never_hold_is_refused(text: str) -> None:
         ["tight_steps >= 100", "tight_steps < 50"],
         ["tight_steps > 4", "tight_steps < 5"],
         ["tight_share >= 50%", "tight_share < 50%"],
-        ["evicted == 3", "evicted != 3"],
+        ["evicted_pages == 3", "evicted_pages != 3"],
     ],
 )
 def test_what_can_never_hold_together_is_refused(texts: list[str]) -> None:
@@ -182,7 +182,13 @@ def test_a_percentage_of_what_is_no_share_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["coverage.share >= 100%", "critical_share <= 0%", "evicted == 0", "extends != 0", "seconds_under_load > 59.5"],
+    [
+        "coverage.share >= 100%",
+        "critical_share <= 0%",
+        "evicted_pages == 0",
+        "prefill_batches != 0",
+        "seconds_under_load > 59.5",
+    ],
 )
 def test_what_holds_at_the_very_end_of_its_range_is_not_refused(text: str) -> None:
     assert Threshold.parse(text) in effective_thresholds([text])

@@ -75,13 +75,13 @@ class Carousel:
             if row.last_step >= step.step
         ]
         joined = step.batch_size - len(self.running)
-        if step.retracted:
-            raise OutOfStep("requests were retracted", f"{step.retracted} before step {step.step}")
+        if step.retractions:
+            raise OutOfStep("requests were retracted", f"{step.retractions} before step {step.step}")
         if not 0 <= joined <= len(self.queue):
             detail = f"{joined} in step {step.step}, when {len(self.queue)} waited"
             raise OutOfStep("other requests joined than were due", detail)
         # A step that needs no page that is missing runs before the pages of those that have just ended are back.
-        self._late = self._overlap and not step.extends and returned > 0 and step.free < self.free + returned
+        self._late = self._overlap and not step.prefill_batches and returned > 0 and step.free < self.free + returned
         self.free = step.free - step.need + (returned if self._late else 0)
         for _ in range(joined):
             self.running.append(self.queue.popleft().admitted_at(step.step))

@@ -22,7 +22,7 @@ class ScheduledStep:
         need: requests that cross.
         others: rows beside them.
         mixed: those that join in it cross in any order, and not after all that joined before.
-        newest: those that cross are the last that joined, so that none is behind them.
+        newest: those that cross are the last that joined, so that no row is trailing.
     """
 
     need: int

@@ -1,4 +1,4 @@
-"""`tight`: in every decode step the requests that need a page take the last free ones, with rows behind them.
+"""`tight`: in every decode step the requests that need a page take the last free ones, with trailing rows.
 
 The mechanism it leans on is SGLang's admission. A request is admitted when its prompt, and one page more, is less
 than what is free, and it is charged a page too many. So when `n` requests of together `p` pages cross a boundary and
@@ -89,7 +89,7 @@ class TightOptions(NoOptions):
     orders: tuple[Literal["oldest", "any"], ...] = Field(
         default=("oldest", "any"),
         min_length=1,
-        description="Which rows cross: always the oldest, or any, so that sometimes few rows are behind them.",
+        description="Which rows cross: always the oldest, or any, so that sometimes few rows are trailing.",
     )
     steps_per_need: int = Field(default=256, ge=32, le=100_000, description="Decode steps for which each need is held.")
 

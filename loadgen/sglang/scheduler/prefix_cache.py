@@ -59,13 +59,13 @@ class PrefixCache:
     Attributes:
         splits_at_prompt: whether a node never holds pages of a prompt and of its answer: so from 0.5.23 on.
         evictable_pages: pages that could be evicted.
-        evicted: pages that were evicted so far.
+        evicted_pages: pages that were evicted so far.
     """
 
     pool: PagePool
     splits_at_prompt: bool = True
     evictable_pages: int = 0
-    evicted: int = 0
+    evicted_pages: int = 0
     root: Node = field(default_factory=Node)
     _clock: int = 0
 
@@ -138,7 +138,7 @@ class PrefixCache:
                 return
             del node.parent.children[node.contents[0]]
             self.evictable_pages -= len(node.pages)
-            self.evicted += len(node.pages)
+            self.evicted_pages += len(node.pages)
             self.pool.release(node.pages)
 
     def check(self) -> None:

@@ -33,7 +33,7 @@ class Scheduler:
         steps: every decode step so far, as the probe would have recorded it.
         ended: requests that ended, in order.
         skipped: how often a decode step was put off for the pages of requests that were about to end.
-        retracted: how many requests were retracted.
+        retractions: how many requests were retracted.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Scheduler:
         self.steps: list[ModelStep] = []
         self.ended: list[Request] = []
         self.skipped = 0
-        self.retracted = 0
+        self.retractions = 0
         self._page_size = pool.page_size
         self._overlap = overlap
         self._release = release
@@ -60,9 +60,9 @@ class Scheduler:
         self._last: Batch | None = None
         self._results: deque[Batch] = deque()
         self._unfinished: Request | None = None
-        self._extends = 0
-        self._retracted_before = 0
-        self._evicted_before = 0
+        self._prefill_batches = 0
+        self._retractions_before = 0
+        self._evicted_pages_before = 0
         self._submitted = 0
 
     @property
@@ -81,7 +81,7 @@ class Scheduler:
         # Together, since the cache gives its pages back to the pool.
         forked.pool, forked.cache = copy.deepcopy((self.pool, self.cache))
         forked.steps, forked.ended = [], []
-        forked.skipped = forked.retracted = forked._retracted_before = 0
+        forked.skipped = forked.retractions = forked._retractions_before = 0
         forked._waiting, forked._results, forked._running = [], deque(), Batch(is_full=self._running.is_full)
         return forked
 
@@ -172,7 +172,7 @@ class Scheduler:
             request.retracted = False
             request.pages += self.pool.extend(request.tokens, request.tokens + tokens)
             request.tokens += tokens
-        self._extends += 1
+        self._prefill_batches += 1
         return Batch([request for request, _ in adder.admitted], is_prefill=True, unfinished=self._unfinished)
 
     def _decode(self) -> Batch | None:
@@ -226,7 +226,7 @@ class Scheduler:
         """release_req, Req.reset_for_retract: it waits behind all others, to be prefilled with what it has answered."""
         self._give_up(request)
         request.retracted = True
-        self.retracted += 1
+        self.retractions += 1
         self._waiting.append(request)
 
     def _give_up(self, request: Request) -> None:
@@ -244,7 +244,7 @@ class Scheduler:
         rows = self._running.requests
         # alloc_paged_token_slots_decode: as if each row needed a page.
         self._make_room(len(rows) * self._page_size)
-        evicted = self.cache.evicted if self.cache is not None else 0
+        evicted_pages = self.cache.evicted_pages if self.cache is not None else 0
         needing = [row for row, request in enumerate(rows) if request.needs_page(self._page_size)]
         self.steps.append(
             ModelStep(
@@ -253,15 +253,15 @@ class Scheduler:
                 need=len(needing),
                 free=self.pool.free_pages,
                 trailing=len(rows) - 1 - needing[-1] if needing else 0,
-                extends=self._extends,
-                retracted=self.retracted - self._retracted_before,
-                evicted=evicted - self._evicted_before,
+                prefill_batches=self._prefill_batches,
+                retractions=self.retractions - self._retractions_before,
+                evicted_pages=evicted_pages - self._evicted_pages_before,
                 cached=self.cache.evictable_pages if self.cache is not None else 0,
             )
         )
-        self._evicted_before = evicted
-        self._extends = 0
-        self._retracted_before = self.retracted
+        self._evicted_pages_before = evicted_pages
+        self._prefill_batches = 0
+        self._retractions_before = self.retractions
         for request in rows:
             request.decode_steps += 1
             request.first_step = request.first_step or self.steps[-1].step

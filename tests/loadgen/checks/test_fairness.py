@@ -50,19 +50,19 @@ class Server:
 
 
 def decoding(work: Work) -> Work:
-    return Work(work.decode_steps + 20, work.extends, work.retracted)
+    return Work(work.decode_steps + 20, work.prefill_batches, work.retractions)
 
 
 def serving(work: Work) -> Work:
-    return Work(work.decode_steps + 20, work.extends + 1, work.retracted)
+    return Work(work.decode_steps + 20, work.prefill_batches + 1, work.retractions)
 
 
 def prefilling(work: Work) -> Work:
-    return Work(work.decode_steps, work.extends + 1, work.retracted)
+    return Work(work.decode_steps, work.prefill_batches + 1, work.retractions)
 
 
 def retracting(work: Work) -> Work:
-    return Work(work.decode_steps + 20, work.extends + 1, work.retracted + 1)
+    return Work(work.decode_steps + 20, work.prefill_batches + 1, work.retractions + 1)
 
 
 def test_a_client_that_gives_up_on_an_idle_server_was_starved_if_it_serves_others_then() -> None:

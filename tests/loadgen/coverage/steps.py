@@ -13,7 +13,7 @@ class Step:
     need: int = 1
     free: int = 1
     trailing: int = 7
-    extends: int = 0
-    retracted: int = 0
-    evicted: int = 0
+    prefill_batches: int = 0
+    retractions: int = 0
+    evicted_pages: int = 0
     cached: int = 0

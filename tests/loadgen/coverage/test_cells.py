@@ -33,15 +33,15 @@ def test_a_step_that_needs_no_page_or_leaves_more_than_one_falls_in_no_cell() ->
 
 
 def test_a_step_under_the_edge_is_one_that_an_eviction_just_saved() -> None:
-    cell = cell_of(Step(need=2, free=5, evicted=4))
+    cell = cell_of(Step(need=2, free=5, evicted_pages=4))
     assert cell is not None and cell.relation is Relation.ONE_UNDER
-    assert cell_of(Step(need=2, free=5, evicted=3)) is None
-    assert cell_of(Step(need=1, free=0, evicted=0)) is None
+    assert cell_of(Step(need=2, free=5, evicted_pages=3)) is None
+    assert cell_of(Step(need=1, free=0, evicted_pages=0)) is None
 
 
 @pytest.mark.parametrize(("free", "relation"), [(2, Relation.TIGHT), (3, Relation.ONE_OVER)])
 def test_what_is_tight_or_one_over_is_so_whatever_was_evicted(free: int, relation: Relation) -> None:
-    cell = cell_of(Step(need=2, free=free, evicted=free - 1))
+    cell = cell_of(Step(need=2, free=free, evicted_pages=free - 1))
     assert cell is not None and cell.relation is relation
 
 
@@ -49,9 +49,9 @@ def test_what_is_tight_or_one_over_is_so_whatever_was_evicted(free: int, relatio
     ("step", "after"),
     [
         (Step(), After.DECODE),
-        (Step(extends=2), After.PREFILL),
-        (Step(extends=1, evicted=1), After.EVICTION),
-        (Step(extends=1, evicted=1, retracted=1), After.RETRACTION),
+        (Step(prefill_batches=2), After.PREFILL),
+        (Step(prefill_batches=1, evicted_pages=1), After.EVICTION),
+        (Step(prefill_batches=1, evicted_pages=1, retractions=1), After.RETRACTION),
     ],
 )
 def test_of_several_things_that_came_between_the_gravest_counts(step: Step, after: After) -> None:
@@ -64,7 +64,7 @@ def test_of_several_things_that_came_between_the_gravest_counts(step: Step, afte
     [
         (Step(), Filler.RUNNING_ROWS),
         (Step(cached=1), Filler.PREFIX_CACHE),
-        (Step(evicted=1), Filler.PREFIX_CACHE),
+        (Step(evicted_pages=1), Filler.PREFIX_CACHE),
     ],
 )
 def test_the_prefix_cache_fills_the_pool_when_it_could_give_or_gave_pages(step: Step, filler: Filler) -> None:
@@ -73,7 +73,7 @@ def test_the_prefix_cache_fills_the_pool_when_it_could_give_or_gave_pages(step: 
 
 
 def test_a_cell_names_the_buckets_of_its_step() -> None:
-    step = Step(batch_size=30, need=3, free=3, trailing=6, extends=1)
+    step = Step(batch_size=30, need=3, free=3, trailing=6, prefill_batches=1)
     assert cell_of(step) == Cell(3, 16, 4, Relation.TIGHT, Filler.RUNNING_ROWS, After.PREFILL)
 
 

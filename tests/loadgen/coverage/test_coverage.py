@@ -17,9 +17,9 @@ STEPS = st.builds(
     need=st.integers(0, 9),
     free=st.integers(0, 9),
     trailing=st.integers(0, 9),
-    extends=st.integers(0, 1),
-    retracted=st.integers(0, 1),
-    evicted=st.integers(0, 2),
+    prefill_batches=st.integers(0, 1),
+    retractions=st.integers(0, 1),
+    evicted_pages=st.integers(0, 2),
     cached=st.integers(0, 2),
 )
 

@@ -50,7 +50,7 @@ def test_the_load_comes_to_the_edge_again_and_again(pages: int, fewest_critical:
     scheduler = Scheduler(pool, overlap=overlap)
     steps = ModelledLoad(Abort(ServerConfiguration(pool, overlap), AbortOptions(), seed=1), scheduler).run(1500)
     assert sum(step.critical for step in steps) > fewest_critical * len(steps)
-    assert scheduler.retracted > 0
+    assert scheduler.retractions > 0
 
 
 def test_a_pool_on_which_it_cannot_work_is_refused() -> None:

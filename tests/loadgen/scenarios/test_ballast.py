@@ -36,7 +36,7 @@ def test_most_steps_are_critical_with_most_of_the_pool_held_by_long_requests(
     load = ballast_load(Pool(128, pages), BallastOptions(), overlap=overlap)
     made = load.run(steps)
     assert sum(step.critical for step in made) > 0.8 * len(made)
-    assert load.scheduler.retracted == 0 and load.scenario.restarts == []
+    assert load.scheduler.retractions == 0 and load.scenario.restarts == []
     long = [request for request in load.sent if len(request.crossings) > 1]
     assert sum(len(request.pages) for request in long) > held * pages
 

@@ -66,7 +66,7 @@ def test_a_burst_fills_the_pool_until_rows_are_retracted() -> None:
     """On the model, which knows neither the prefix cache nor a ratio other than 0."""
     load = ModelledLoad(Burst(ServerConfiguration(POOL), BurstOptions(), 1), Scheduler(POOL))
     load.run(3000)
-    assert load.scheduler.retracted > 0 and not any(request.aborted for request in load.scheduler.ended)
+    assert load.scheduler.retractions > 0 and not any(request.aborted for request in load.scheduler.ended)
 
 
 @pytest.mark.parametrize("pages", [4, 5, 8, 32, 4096])

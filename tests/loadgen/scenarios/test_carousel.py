@@ -44,8 +44,10 @@ def test_each_request_crosses_in_the_step_that_the_carousel_foresaw(
     assert all(request.first_step + request.crossings[0] - 1 == told for request, told in crossed)
 
 
-def step(number: int, batch_size: int, need: int, free: int = 9, retracted: int = 0, extends: int = 1) -> DecodeStep:
-    return DecodeStep(number, 0, batch_size, need, free, 0, extends, retracted, AllocationOutcome.RETURNED)
+def step(
+    number: int, batch_size: int, need: int, free: int = 9, retractions: int = 0, prefill_batches: int = 1
+) -> DecodeStep:
+    return DecodeStep(number, 0, batch_size, need, free, 0, prefill_batches, retractions, AllocationOutcome.RETURNED)
 
 
 def carousel(*to_queue: QueuedRequest, overlap: bool = True) -> Carousel:
@@ -71,7 +73,7 @@ def test_requests_join_in_the_order_in_which_they_were_sent() -> None:
     [
         (step(1, 3, 0), "other requests joined than were due: 3 in step 1, when 2 waited"),
         (step(1, 2, 2), "other pages were needed than foreseen: 2 in step 1, foreseen were 1"),
-        (step(1, 2, 1, retracted=4), "requests were retracted: 4 before step 1"),
+        (step(1, 2, 1, retractions=4), "requests were retracted: 4 before step 1"),
     ],
 )
 def test_what_was_not_foreseen_is_told(seen: DecodeStep, reason: str) -> None:

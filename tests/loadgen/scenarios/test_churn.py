@@ -79,7 +79,7 @@ def test_retraction_comes_again_and_again_and_most_steps_after_it_are_tight(over
     load = churning(POOL, ChurnOptions(), overlap=overlap, release=release)
     load.run(1000)
     steps = load.run(4000)
-    after_retraction = [step for step in steps if step.retracted]
+    after_retraction = [step for step in steps if step.retractions]
     assert len(after_retraction) >= 0.03 * len(steps)
     assert sum(step.tight for step in after_retraction) >= 0.5 * len(after_retraction)
     assert sum(step.critical for step in steps) >= 0.03 * len(steps)
@@ -88,15 +88,15 @@ def test_retraction_comes_again_and_again_and_most_steps_after_it_are_tight(over
 
 def test_batches_of_few_rows_and_of_many_are_retracted_from_to_the_last_page() -> None:
     load = churning(POOL, ChurnOptions())
-    sizes = {step.batch_size for step in load.run(12_000) if step.retracted and step.tight}
+    sizes = {step.batch_size for step in load.run(12_000) if step.retractions and step.tight}
     assert min(sizes) < 4 and max(sizes) >= 16
 
 
 def test_rows_of_several_pages_are_put_back_too() -> None:
     load = churning(POOL, ChurnOptions(long_share=0.3, boundaries=4))
     load.run(4000)
-    assert load.scheduler.retracted > 100
-    assert any(step.retracted == 1 and step.free > step.need for step in load.steps)
+    assert load.scheduler.retractions > 100
+    assert any(step.retractions == 1 and step.free > step.need for step in load.steps)
 
 
 def test_pools_on_which_it_cannot_work_are_refused_by_field() -> None:

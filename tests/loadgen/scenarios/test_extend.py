@@ -90,11 +90,11 @@ def test_no_prefill_takes_the_last_page_whatever_the_load(
 def test_prefills_leave_one_page_and_the_next_decode_step_takes_it(pages: int, overlap: bool) -> None:
     load, watched = extending(Pool(128, pages), ExtendOptions(beyond=False), overlap=overlap)
     steps = load.run(3000)
-    after_prefill = [step for step in steps if step.extends]
+    after_prefill = [step for step in steps if step.prefill_batches]
     assert watched.left.count(1) > 300
     assert sum(step.critical for step in after_prefill) > 0.3 * len(after_prefill)
     # Prompts in several chunks are among them.
-    assert sum(step.extends >= 3 and step.critical for step in steps) > 30
+    assert sum(step.prefill_batches >= 3 and step.critical for step in steps) > 30
 
 
 @given(POOLS, OPTIONS, st.integers(0, 99))

@@ -67,7 +67,7 @@ def test_each_kind_makes_the_share_of_the_steps_that_is_asked_for() -> None:
     load.run(1500)
     steps = load.run(3000)
     # Of joint volleys every step but few makes a page full, of staggered ones one a step; neither retracts.
-    assert sum(step.retracted for step in steps) < 0.02 * len(steps)
+    assert sum(step.retractions for step in steps) < 0.02 * len(steps)
     assert sum(step.critical for step in steps) / len(steps) > 0.5
 
 

@@ -56,7 +56,7 @@ def test_most_cells_that_the_prefix_cache_fills_are_hit_within_some_hundred_step
     steps = load.run(600)
     assert covered(load, steps, overlap) >= fewest
     assert sum(step.critical for step in steps) > 0.1 * len(steps)
-    assert sum(step.evicted for step in steps) > len(steps)
+    assert sum(step.evicted_pages for step in steps) > len(steps)
     assert load.scenario.restarts == []
 
 

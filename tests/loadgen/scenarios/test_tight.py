@@ -64,7 +64,7 @@ def test_every_decode_step_takes_the_last_free_page_with_rows_behind_it(
     load.run(steps_to_settle(pool))
     assert all((step.need, step.free) == (1, 1) and step.critical for step in load.run(100))
     assert len(load.scenario.restarts) <= 1
-    assert load.scheduler.retracted == 0
+    assert load.scheduler.retractions == 0
     longest = Tight.longest_request(pool, TightOptions())
     assert all(
         request.shape.prompt_tokens + request.shape.max_new_tokens <= longest <= pool.tokens for request in load.sent
@@ -93,7 +93,7 @@ def test_each_need_in_turn_takes_all_pages_that_are_free(
     if not load.scenario.restarts:
         assert {step.need for step in steps if step.critical} >= set(needs)
     assert len(load.scenario.restarts) <= 1
-    assert load.scheduler.retracted == 0
+    assert load.scheduler.retractions == 0
 
 
 @pytest.mark.parametrize("pages", [32, 256])

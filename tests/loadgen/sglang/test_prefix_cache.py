@@ -20,7 +20,7 @@ from loadgen.volleys.forecast import after_volley
 
 # Made from plan.jsonl and flight.bin of runs of `prefix`. Lists are run-length coded: [how often, what].
 # Of a request: prompt tokens, max_new_tokens.
-# Of a decode step: batch rows, need, free, trailing, extends, retracted, evicted, cached.
+# Of a decode step: batch rows, need, free, trailing, prefill_batches, retractions, evicted_pages, cached.
 RECORDINGS = sorted((Path(__file__).parent / "recordings" / "prefix_cache").glob("*.json"))
 
 
@@ -34,9 +34,9 @@ def fields(step: ModelStep) -> tuple[int, ...]:
         step.need,
         step.free,
         step.trailing,
-        step.extends,
-        step.retracted,
-        step.evicted,
+        step.prefill_batches,
+        step.retractions,
+        step.evicted_pages,
         step.cached,
     )
 
@@ -91,7 +91,7 @@ def test_what_was_used_least_recently_is_evicted_first_the_end_of_a_chain_before
     assert (server.pool.free_pages, sorted(cached(server))) == (7, [1, 3, 5])
     served(server, Shape(7 * 16 - 5, 2))  # a page more than are free is asked for: the answer of the first goes
     assert server.cache is not None
-    assert (server.cache.evicted, sorted(cached(server))) == (1, [3, 5, 6])
+    assert (server.cache.evicted_pages, sorted(cached(server))) == (1, [3, 5, 6])
 
 
 def test_a_step_evicts_a_page_for_every_row_though_it_needs_fewer() -> None:
@@ -101,14 +101,14 @@ def test_a_step_evicts_a_page_for_every_row_though_it_needs_fewer() -> None:
     first = len(server.steps)
     served(server, Shape(31, 4), Shape(16, 4), Shape(1, 4))
     steps = server.steps[first:]
-    assert [(step.need, step.free, step.evicted) for step in steps] == [(1, 3, 3), (1, 3, 1), (0, 3, 1)]
+    assert [(step.need, step.free, step.evicted_pages) for step in steps] == [(1, 3, 3), (1, 3, 1), (0, 3, 1)]
 
 
 def test_a_retracted_request_finds_its_prompt_again() -> None:
     server = Scheduler(Pool(16, 12), prefix_cache=True)
     # Two rows that grow until one has to go; its prompt's pages stay while nobody needs them.
     served(server, Shape(64, 70), Shape(64, 40), Shape(1, 20))
-    assert server.retracted > 0
+    assert server.retractions > 0
     assert all(request.output == request.shape.max_new_tokens for request in server.ended)
 
 

@@ -21,7 +21,7 @@ from service.plugin.flight import AllocationOutcome, DecodeStep
 
 # Made from the plan.jsonl and flight.bin of runs of `tight` on the releases named in them, cut before the run's end.
 # Lists are run-length coded: [how often, what]. Of a request: prompt tokens, max_new_tokens.
-# Of a decode step: batch rows, need, free, trailing, extends, retracted.
+# Of a decode step: batch rows, need, free, trailing, prefill_batches, retractions.
 RECORDINGS = sorted((Path(__file__).parent / "recordings").glob("*.json"))
 
 
@@ -30,7 +30,7 @@ def expanded(coded: list[list[int]]) -> list[tuple[int, ...]]:
 
 
 def fields(step: ModelStep) -> tuple[int, ...]:
-    return (step.batch_size, step.need, step.free, step.trailing, step.extends, step.retracted)
+    return (step.batch_size, step.need, step.free, step.trailing, step.prefill_batches, step.retractions)
 
 
 def replay(recording: dict[str, Any], wait: int) -> list[tuple[int, ...]]:
@@ -105,7 +105,7 @@ def test_a_step_of_the_model_tells_all_that_the_probe_tells_but_time_and_outcome
 def test_a_step_of_the_model_is_tight_and_critical_when_the_probe_would_say_so(
     batch_size: int, need: int, free: int, trailing: int
 ) -> None:
-    step = ModelStep(1, batch_size, need, free, trailing, extends=0, retracted=0)
+    step = ModelStep(1, batch_size, need, free, trailing, prefill_batches=0, retractions=0)
     told = {field.name: getattr(step, field.name) for field in dataclasses.fields(step)}
     known = {field.name for field in dataclasses.fields(DecodeStep)}
     told = {name: value for name, value in told.items() if name in known}
@@ -143,9 +143,9 @@ def test_every_request_ends_with_the_steps_and_crossings_that_its_lengths_promis
     assert scheduler.pool.free_pages + cached == pages
     assert sorted(map(id, scheduler.ended)) == sorted(map(id, requests))
     assert all(request.output == request.shape.max_new_tokens for request in requests)
-    assert scheduler.retracted == sum(step.retracted for step in scheduler.steps)
+    assert scheduler.retractions == sum(step.retractions for step in scheduler.steps)
     # A row of 0.5.18 that has ended may decode once more.
-    if not scheduler.retracted and release is not Release.V0_5_18:
+    if not scheduler.retractions and release is not Release.V0_5_18:
         assert all(request.crossings == list(crossings(request.shape, page_size)) for request in requests)
         assert all(request.decode_steps == request.shape.decode_steps for request in requests)
         assert sum(step.need for step in scheduler.steps) == sum(len(request.crossings) for request in requests)
@@ -159,7 +159,7 @@ def test_overlap_puts_a_step_off_for_pages_that_are_about_to_come_back(overlap: 
     while not scheduler.idle:
         scheduler.iterate()
     assert [(step.need, step.free) for step in scheduler.steps[:2]] == [(1, 1), (1, 5)]
-    assert (scheduler.skipped, scheduler.retracted) == (skipped, 0)
+    assert (scheduler.skipped, scheduler.retractions) == (skipped, 0)
 
 
 def test_a_finished_row_of_0_5_18_takes_part_in_one_more_step() -> None:

@@ -49,7 +49,7 @@ def test_after_a_flood_the_cache_holds_the_same_whatever_was_before(
     floods = [after_shapes(server, flooding(pool)) for server in (fresh, used)]
     assert floods[0] is not None and floods[1] is not None
     assert cached(floods[0]) == cached(floods[1])
-    assert not any(step.retracted for flood in floods if flood for step in flood.steps)
+    assert not any(step.retractions for flood in floods if flood for step in flood.steps)
 
 
 @pytest.mark.parametrize("pages", [2, 7, 20])

@@ -132,8 +132,8 @@ def test_answers_that_are_cut_change_nothing_up_to_the_step_at_which_they_are_cu
     cut = forecast.cut(shapes, last)
     again = forecast.steps(cut)
     assert len(cut) <= len(shapes)
-    assert list(again[:last]) == list(steps[:last]) or any(step.retracted for step in steps[:last])
-    if not any(step.retracted for step in steps[:last]):
+    assert list(again[:last]) == list(steps[:last]) or any(step.retractions for step in steps[:last])
+    if not any(step.retractions for step in steps[:last]):
         assert len(again) == last
 
 
