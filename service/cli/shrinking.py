@@ -127,12 +127,14 @@ class _Shrinking:
         """The model of the engine's scheduler; None when its release is not known."""
         with tempfile.TemporaryDirectory() as folder:
             plan = plan_for(self._repro, self._prepared, Path(folder))
-        traits = configuration_of(plan, self._prepared.pool)
-        version = self._prepared.check.version
+        version, release = self._prepared.check.version, self._prepared.release
         if version is None:
             return None
+        if release.assumed:
+            self._tell(f"SGLang {version} was not read: the model takes the rules of {release.release}")
+        server = configuration_of(plan, self._prepared.pool, release.rules)
         chunk = plan.argv[plan.argv.index(_CHUNKED_PREFILL) + 1] if _CHUNKED_PREFILL in plan.argv else _USUAL_CHUNK
-        return model_of(traits, version=version, chunked_prefill_size=int(chunk))
+        return model_of(server, chunked_prefill_size=int(chunk))
 
     def _tell(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)

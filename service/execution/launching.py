@@ -6,6 +6,7 @@ from pathlib import Path
 
 from loadgen.http.client import GenerateClient, Sampling
 from loadgen.sglang.pages import Pool
+from loadgen.sglang.rules import Rules
 from loadgen.sglang.server import ServerConfiguration
 from service.engine.model_facts import ModelFacts
 from service.engine.overlay import write_overlay
@@ -44,9 +45,9 @@ def plan_for(spec: RunSpec, prepared: Prepared, folder: Path) -> LaunchPlan:
     )
 
 
-def configuration_of(plan: LaunchPlan, pool: Pool) -> ServerConfiguration:
+def configuration_of(plan: LaunchPlan, pool: Pool, rules: Rules) -> ServerConfiguration:
     """What a scenario knows of the engine beforehand."""
-    return server_configuration(pool, plan.argv)
+    return server_configuration(pool, plan.argv, rules)
 
 
 def client_of(plan: LaunchPlan, facts: ModelFacts) -> GenerateClient:

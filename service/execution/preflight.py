@@ -11,6 +11,8 @@ from pydantic import ValidationError
 from loadgen.coverage import Coverage
 from loadgen.scenarios import SCENARIOS, NoOptions, Scenario
 from loadgen.sglang.pages import Pool
+from loadgen.sglang.releases import ReleaseRules, rules_for
+from loadgen.sglang.rules import Rules
 from loadgen.sglang.server import EngineNeeds
 from service.engine.check import EngineCheck, check
 from service.engine.installation import Engine, EngineError, EngineNotFound
@@ -43,6 +45,11 @@ class Prepared:
     pool: Pool
 
     @property
+    def release(self) -> ReleaseRules:
+        """How the engine's release schedules."""
+        return rules_for(self.check.version)
+
+    @property
     def needs(self) -> EngineNeeds:
         return self.scenario.engine_needs(self.pool, self.options)
 
@@ -68,7 +75,8 @@ def prepare(spec: RunSpec, home: Home) -> tuple[Prepared | None, list[Fault]]:
     if scenario is not None and options is not None and facts is not None:
         faults += _context(spec, scenario, options, pool, facts)
     if scenario is not None and options is not None:
-        faults += _coverage(spec, scenario, options, pool)
+        rules = rules_for(checked.version if checked else None).rules
+        faults += _coverage(spec, scenario, options, pool, rules)
         faults += _latencies(spec, scenario, options)
     if faults or not (engine and checked and model and facts and scenario and options is not None):
         return None, faults
@@ -141,14 +149,16 @@ def _model(spec: RunSpec, home: Home, profile: Profile) -> tuple[Path | None, Mo
         return None, None, [Fault(field="engine.model", value=spec.engine.model, message=message)]
 
 
-def _coverage(spec: RunSpec, scenario: type[Scenario[Any]], options: NoOptions, pool: Pool) -> list[Fault]:
+def _coverage(
+    spec: RunSpec, scenario: type[Scenario[Any]], options: NoOptions, pool: Pool, rules: Rules
+) -> list[Fault]:
     """What is asked of the coverage of the edge where nothing of it can be reached."""
     thresholds = map(Threshold.parse, spec.thresholds)
     asked = [str(each) for each in thresholds if each.measure == COVERAGE_SHARE and not each.holds(0)]
     if spec.load.until_coverage is None and not asked:
         return []
     arguments = layered(scenario.engine_needs(pool, options).arguments, spec.engine.args)
-    if Coverage(server_configuration(pool, arguments)).reachable_tight:
+    if Coverage(server_configuration(pool, arguments, rules)).reachable_tight:
         return []
     message = (
         f"on {pool.pages} pages of {pool.page_size}, launched as this is, no step at the edge can be reached, and the "

@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Sequence
 
 from loadgen.sglang.pages import Pool
+from loadgen.sglang.releases import NEWEST
+from loadgen.sglang.rules import Rules
 from loadgen.sglang.server import ServerConfiguration
 
 _OVERLAP_OFF = "--disable-overlap-schedule"
@@ -13,13 +15,18 @@ _PREFIX_CACHE_OFF = "--disable-radix-cache"
 _MOST_RUNNING = "--max-running-requests"
 
 
-def server_configuration(pool: Pool, arguments: Sequence[str]) -> ServerConfiguration:
-    """The server that is launched with these SGLang arguments."""
+def server_configuration(pool: Pool, arguments: Sequence[str], rules: Rules = NEWEST) -> ServerConfiguration:
+    """The server that is launched with these SGLang arguments.
+
+    Args:
+        rules: those of its release.
+    """
     return ServerConfiguration(
         pool,
         overlap=_OVERLAP_OFF not in arguments,
         prefix_cache=_PREFIX_CACHE_OFF not in arguments,
         max_running_requests=_most_running(arguments),
+        rules=rules,
     )
 
 

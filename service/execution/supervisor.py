@@ -127,7 +127,7 @@ class _RunExecution:
         return self._ready
 
     async def _under_load(self, process: EngineProcess, ready: Ready) -> None:
-        server = configuration_of(self._plan, self._prepared.pool)
+        server = configuration_of(self._plan, self._prepared.pool, self._prepared.release.rules)
         self._recording = Recording(self._plan.flight, server)
         facts = self._prepared.facts
         client = client_of(self._plan, facts)

@@ -98,7 +98,7 @@ class EngineTrials:
             began = time.monotonic()
             self._engine = await self._boot()
             boot_seconds = time.monotonic() - began
-        elif configuration_of(self._engine.process.plan, case.pool).prefix_cache:
+        elif configuration_of(self._engine.process.plan, case.pool, self._prepared.release.rules).prefix_cache:
             await _flush(self._engine.process.plan)
         began = time.monotonic()
         crash, steps = await self._load(self._engine, case)
@@ -125,7 +125,8 @@ class EngineTrials:
         facts, seed, hang_seconds = self._prepared.facts, self._spec.load.seed or 0, self._spec.engine.hang_seconds
         recording = Recording(plan.flight)
         client = client_of(plan, facts)
-        scenario = Waves(configuration_of(plan, case.pool), WavesOptions(waves=case.written()), seed)
+        server = configuration_of(plan, case.pool, self._prepared.release.rules)
+        scenario = Waves(server, WavesOptions(waves=case.written()), seed)
         driver = Driver(scenario, client, recording, PromptMaker(seed, range(facts.vocabulary)))
         watch = Watch(process, recording, lambda: driver.open_requests, hang_seconds)
         kills_before = oom_kills()

@@ -11,6 +11,8 @@ import random
 from collections import deque
 from collections.abc import Iterable
 
+from ...sglang.releases import NEWEST
+from ...sglang.rules import Rules
 from ...sglang.steps import ObservedStep
 from .crossing_schedule import PAUSE_STEPS, CrossingSchedule
 from .forecast import AdmissionPass, CarouselForecast
@@ -41,15 +43,17 @@ class Carousel:
         prefill_pages: pages that one prefill takes.
         overlap: whether the server schedules a step before it has the results of the one before (its default).
         seed: of the order in which requests cross where any will do.
+        rules: those of the server's release.
 
     Attributes:
         free: pages that were free after the last step that was seen, without those of the requests that ended with it.
     """
 
-    def __init__(self, page_size: int, prefill_pages: int, overlap: bool, seed: int = 0) -> None:
+    def __init__(self, page_size: int, prefill_pages: int, overlap: bool, seed: int = 0, rules: Rules = NEWEST) -> None:
         self._page_size = page_size
         self._prefill_pages = prefill_pages
         self._overlap = overlap
+        self._rules = rules
         self._now = 0
         self._late = False
         self._random = random.Random(seed)
@@ -106,7 +110,7 @@ class Carousel:
             queued = self._next_ticket(admission, forecast, schedule, barred)
             if queued is None:
                 # Whoever is planned next is in the queue by then, and must not be admitted in this pass.
-                barred = max(barred, admission.room)
+                barred = max(barred, admission.left)
             else:
                 planned.append(queued)
                 barred = 0
@@ -121,6 +125,7 @@ class Carousel:
             page_size=self._page_size,
             overlap=self._overlap,
             late=self._late,
+            rules=self._rules,
         )
         last = self._now + _FARTHEST_STEPS + len(self.queue) + count
         while len(planned) < count and forecast.step < last:
