@@ -15,8 +15,7 @@ from loadgen.coverage.reachable import Situation, possible
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.request import Shape
 from loadgen.sglang.rules import Rules
-from loadgen.sglang.scheduler import Scheduler
-from loadgen.sglang.scheduler.admission import NotServable
+from loadgen.sglang.scheduler import NotServable, Scheduler
 from loadgen.sglang.server import ServerConfiguration
 
 from ..releases import DIFFERENT, NEW

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadgen.sglang.pages import Pool, crossings
-from loadgen.sglang.releases import rules_for
+from loadgen.sglang.releases import RELEASES, rules_for
 from loadgen.sglang.request import Shape
 from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import NotServable, OutOfPages, PagePool, Scheduler
 from loadgen.sglang.steps import ModelStep
 from service.plugin.flight import AllocationOutcome, DecodeStep
 
-from ..releases import DIFFERENT, NEW, OLD
+from ..releases import DIFFERENT
 
 # Made from the plan.jsonl and flight.bin of runs of `tight` on the releases named in them, cut before the run's end.
 # Lists are run-length coded: [how often, what]. Of a request: prompt tokens, max_new_tokens.
@@ -165,16 +165,17 @@ def test_overlap_puts_a_step_off_for_pages_that_are_about_to_come_back(overlap: 
     assert (scheduler.skipped, scheduler.retractions) == (skipped, 0)
 
 
-def test_a_finished_row_of_0_5_18_takes_part_in_one_more_step() -> None:
+def test_a_finished_row_takes_part_in_one_more_step_up_to_0_5_21() -> None:
     rows = {}
-    for rules in DIFFERENT:
+    for release, rules in RELEASES.different.items():
         scheduler = Scheduler(Pool(16, 10), overlap=True, rules=rules)
         scheduler.submit(Shape(8, 3))
         scheduler.submit(Shape(8, 5))
         while not scheduler.idle:
             scheduler.iterate()
-        rows[rules] = [step.batch_size for step in scheduler.steps]
-    assert rows == {NEW: [2, 2, 1, 1], OLD: [2, 2, 2, 1, 1]}
+        rows[release] = [step.batch_size for step in scheduler.steps]
+    no_more, once_more = [2, 2, 1, 1], [2, 2, 2, 1, 1]
+    assert rows == {"0.5.18": once_more, "0.5.20": once_more, "0.5.22": no_more, "0.5.23": no_more}
 
 
 def test_requests_that_a_server_would_cut_or_refuse_are_not_taken() -> None:

@@ -13,6 +13,7 @@ from loadgen.scenarios.tight.scenario import Tight, TightOptions
 from loadgen.scenarios.waves.recorded import write_down
 from loadgen.scenarios.waves.scenario import WavesOptions
 from loadgen.sglang.pages import Pool
+from loadgen.sglang.releases import rules_for
 from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import Scheduler
 from loadgen.sglang.server import ServerConfiguration
@@ -87,8 +88,8 @@ def test_the_time_that_is_given_is_kept() -> None:
     assert next(times) < 23
 
 
-@pytest.mark.parametrize(("version", "release"), [("0.5.18", OLD), ("0.5.23", NEW)])
+@pytest.mark.parametrize(("version", "rules"), [("0.5.18", OLD), ("0.5.23", NEW)])
 def test_the_model_is_that_of_the_release(version: str, rules: Rules) -> None:
-    traits = ServerConfiguration(Pool(128, 32), overlap=False, prefix_cache=True)
-    model = model_of(traits, version=version, chunked_prefill_size=4096)
+    server = ServerConfiguration(Pool(128, 32), overlap=False, prefix_cache=True, rules=rules_for(version).rules)
+    model = model_of(server, chunked_prefill_size=4096)
     assert model == ServerModel(False, rules, 4096, prefix_cache=True)
