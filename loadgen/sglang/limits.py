@@ -49,10 +49,15 @@ def longest_answer(prompt_tokens: int, pool: Pool, rules: Rules = NEWEST) -> int
     return min(left, pool.tokens - 1 - prompt_tokens) - 1
 
 
-def most_pages_of_a_request(pool: Pool, rules: Rules = NEWEST) -> int:
-    """Pages that the longest request holds at its end: that of a prompt which fills its pages, and a full answer."""
-    last_token = (pool.pages - rules.pages_beside_answer) * pool.page_size - 2
-    return pages_for(min(last_token, pool.tokens - 3), pool.page_size)
+def most_pages_of_a_request(pool: Pool, rules: Rules = NEWEST, *, once_more: bool = False) -> int:
+    """Pages that the longest request holds at its end: one whose prompt fills its pages, with the longest answer.
+
+    Args:
+        once_more: it decodes once more than its answer needs.
+    """
+    prompt = pool.page_size
+    tokens = prompt + longest_answer(prompt, pool, rules) - 1
+    return pages_for(tokens + once_more, pool.page_size)
 
 
 def is_servable(shape: Shape, pool: Pool, rules: Rules = NEWEST) -> bool:
