@@ -43,6 +43,14 @@ def free_after(*, last_page_full: bool, rules: Rules = NEWEST) -> int:
     return rules.pages_beside_prompt + last_page_full
 
 
+def most_admitted(left_free: int, rules: Rules = NEWEST) -> int:
+    """Requests that one pass can admit when it is to leave so many pages free.
+
+    Each but the last is charged pages that it does not take, and these stay free; so do those beside the last.
+    """
+    return (left_free - rules.pages_beside_prompt) // max(1, rules.pages_charged_beside) + 1
+
+
 def most_pages_each(pages: int, requests: int, rules: Rules = NEWEST) -> int:
     """Pages that each of so many equal requests can hold when one pass is to admit them all, and stay open after that.
 

@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Iterable
 
+from ...sglang.admission import most_admitted
 from ...sglang.releases import NEWEST
 from ...sglang.rules import Rules
 from ...sglang.steps import ObservedStep
@@ -97,8 +98,8 @@ class Carousel:
     def successors(self, count: int, schedule: CrossingSchedule) -> list[QueuedRequest]:
         """The next requests to queue, so that in each decode step as many cross as the schedule says.
 
-        In a pass of admissions they take what is free but for the pages that the next step needs. AdmissionPass
-        charges each of them a page too many, so at most as many are admitted as pages are to be left.
+        In a pass of admissions they take what is free but for the pages that the next step needs. The more of these
+        there are, the more requests one pass admits (`most_admitted`).
         """
         planned: list[QueuedRequest] = []
         barred = 0
@@ -137,7 +138,7 @@ class Carousel:
     ) -> QueuedRequest | None:
         leave, missing = self._aims(admission, forecast, schedule)
         pages = min(admission.free - leave, self._prefill_pages - 1 - admission.pages)
-        most = leave - admission.admitted
+        most = most_admitted(leave, self._rules) - admission.admitted
         if pages < 1 or most < 1:
             return None
         share = -(-pages // max(1, min(missing - admission.admitted, most, pages)))

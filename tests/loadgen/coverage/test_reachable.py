@@ -18,7 +18,7 @@ from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import NotServable, Scheduler
 from loadgen.sglang.server import ServerConfiguration
 
-from ..releases import DIFFERENT, NEW
+from ..releases import DIFFERENT, NAMES
 
 PAGE_SIZE = 8
 
@@ -71,11 +71,11 @@ class Load:
                 continue
 
 
-def observe_random_load(coverage: Coverage, server: ServerConfiguration, rules: Rules, chance: random.Random) -> None:
+def observe_random_load(coverage: Coverage, server: ServerConfiguration, chance: random.Random) -> None:
     scheduler = Scheduler(
         server.pool,
         overlap=server.overlap,
-        rules=rules,
+        rules=server.rules,
         chunked_prefill_size=chance.choice([server.pool.page_size, 2 * server.pool.page_size, 8192]),
         prefix_cache=server.prefix_cache,
     )
@@ -91,18 +91,19 @@ def observe_random_load(coverage: Coverage, server: ServerConfiguration, rules: 
 def test_the_model_of_the_scheduler_never_falls_in_a_cell_thought_unreachable(
     pages: int, overlap: bool, prefix_cache: bool, rules: Rules, chance: random.Random
 ) -> None:
-    server = ServerConfiguration(Pool(PAGE_SIZE, pages), overlap=overlap, prefix_cache=prefix_cache)
+    server = ServerConfiguration(Pool(PAGE_SIZE, pages), overlap=overlap, prefix_cache=prefix_cache, rules=rules)
     coverage = Coverage(server)
-    observe_random_load(coverage, server, rules, chance)
+    observe_random_load(coverage, server, chance)
     assert not coverage.unforeseen
 
 
 @pytest.mark.parametrize("overlap", [True, False])
-def test_the_model_of_the_scheduler_reaches_every_cell_of_a_small_pool(overlap: bool) -> None:
-    server = ServerConfiguration(Pool(PAGE_SIZE, 4), overlap=overlap)
+@pytest.mark.parametrize("rules", DIFFERENT, ids=NAMES)
+def test_the_model_of_the_scheduler_reaches_every_cell_of_a_small_pool(rules: Rules, overlap: bool) -> None:
+    server = ServerConfiguration(Pool(PAGE_SIZE, 4), overlap=overlap, rules=rules)
     coverage, chance = Coverage(server), random.Random(1)
     for _ in range(4000):
-        observe_random_load(coverage, server, NEW, chance)
+        observe_random_load(coverage, server, chance)
         if not coverage.missing:
             break
     assert coverage.share == 1.0, sorted(coverage.missing)
