@@ -77,6 +77,10 @@ class Releases:
             first.setdefault(self._rules_of(Version(release)), release)
         return {release: rules for rules, release in first.items()}
 
+    def first_with(self, rules: Rules) -> str | None:
+        """The first release that has these rules; None when none has."""
+        return next((release for release, known in self.different.items() if known == rules), None)
+
     def others(self, rules: Rules) -> Sequence[Rules]:
         """All rules that differ from these, newest first."""
         return [other for other in reversed([*self.different.values()]) if other != rules]

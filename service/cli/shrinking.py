@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from loadgen.scenarios.waves.scenario import Waves, WaveSpec
+from loadgen.sglang.releases import rules_for
 from loadgen.shrink.on_model import ServerModel, model_of
 from service.cli.soak import EXIT_INTERRUPTED, EXIT_NOT_STARTED, EXIT_SPEC, print_faults, signals_heard
 from service.engine.crash.signatures import CrashKind
@@ -127,11 +128,12 @@ class _Shrinking:
         """The model of the engine's scheduler; None when its release is not known."""
         with tempfile.TemporaryDirectory() as folder:
             plan = plan_for(self._repro, self._prepared, Path(folder))
-        version, release = self._prepared.check.version, self._prepared.release
+        version = self._prepared.check.version
         if version is None:
             return None
+        release = rules_for(version)
         if release.assumed:
-            self._tell(f"SGLang {version} was not read: the model takes the rules of {release.release}")
+            self._tell(f"SGLang {version} is not known: the model assumes the rules of {release.release}")
         server = configuration_of(plan, self._prepared.pool, release.rules)
         chunk = plan.argv[plan.argv.index(_CHUNKED_PREFILL) + 1] if _CHUNKED_PREFILL in plan.argv else _USUAL_CHUNK
         return model_of(server, chunked_prefill_size=int(chunk))

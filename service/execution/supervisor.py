@@ -32,7 +32,7 @@ from service.execution.repro import keep_repro
 from service.execution.watch import Alarm, Watch
 from service.home import Home
 from service.runs.executor import RunObserver
-from service.runs.model import Crash, EngineInfo, Finding, Measures, Progress, Run, RunResult, RunStatus
+from service.runs.model import Crash, EngineInfo, EngineRules, Finding, Measures, Progress, Run, RunResult, RunStatus
 from service.spec.faults import Fault
 from service.spec.spec import RunSpec
 
@@ -102,11 +102,12 @@ class _RunExecution:
         return self._result(RunStatus.FINISHED, *self._notes)
 
     def _describe_engine(self) -> EngineInfo:
-        checked = self._prepared.check
+        checked, release = self._prepared.check, self._prepared.release
         return EngineInfo(
             name=self._prepared.engine.name,
             profile=checked.profile,
             sglang_version=checked.version or "unknown",
+            rules=EngineRules(release=release.release, assumed=release.assumed),
             allocator=self._spec.engine.allocator,
             arguments=self._plan.argv,
             environment=self._prepared.needs.environment,

@@ -214,12 +214,22 @@ class Crash(Value):
     )
 
 
+class EngineRules(Value):
+    """The rules of scheduling that the load and coverage expect."""
+
+    release: str = Field(description="The release of SGLang whose rules they are.")
+    assumed: bool = Field(description="Whether the engine's own version is not known, and may have others.")
+
+
 class EngineInfo(Value):
     """The engine that ran."""
 
     name: str
     profile: Profile
     sglang_version: str
+    rules: EngineRules | None = Field(
+        default=None, description="Of its scheduling, as the load and coverage expect it."
+    )
     allocator: Allocator
     arguments: tuple[str, ...] = Field(description="The full argument list, in order.")
     environment: Mapping[str, str] = Field(
