@@ -22,6 +22,8 @@ class ServerConfiguration:
         overlap: whether the server runs with overlap scheduling, SGLang's default.
         prefix_cache: whether it keeps the pages of what has ended in a radix cache, SGLang's default.
         max_running_requests: the most rows of a batch; None when SGLang chooses.
+        chunked_prefill_size: tokens of one prefill, below 1 for whole prompts; None when SGLang chooses.
+        incremental_streams: whether a stream's events hold the new tokens only; SGLang's default repeats all.
         rules: how its release schedules.
     """
 
@@ -29,6 +31,8 @@ class ServerConfiguration:
     overlap: bool = True
     prefix_cache: bool = False
     max_running_requests: int | None = None
+    chunked_prefill_size: int | None = None
+    incremental_streams: bool = False
     rules: Rules = NEWEST
 
 

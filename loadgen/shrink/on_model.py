@@ -22,6 +22,7 @@ _CLIENTS = ((1, 1), (4, 2), (11, 7))
 _ITERATIONS_A_SECOND = 400
 _MOST_ITERATIONS = 50_000
 _PATIENCE = 20_000
+_USUAL_PREFILL_SIZE = 8192
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,11 @@ class ServerModel:
         return False
 
 
-def model_of(server: ServerConfiguration, *, chunked_prefill_size: int) -> ServerModel:
+def model_of(server: ServerConfiguration) -> ServerModel:
     """The model of a server."""
-    return ServerModel(server.overlap, server.rules, chunked_prefill_size, server.prefix_cache)
+    size = server.chunked_prefill_size
+    if size is None:
+        size = _USUAL_PREFILL_SIZE
+    elif size < 1:
+        size = server.pool.tokens  # whole prompts
+    return ServerModel(server.overlap, server.rules, size, server.prefix_cache)

@@ -24,7 +24,7 @@ from service.execution.aftermath import let_it_speak, survival
 from service.execution.evidence import STEPS_KEPT, SentWaves, describe_crash, unkillable, write_steps
 from service.execution.inspection import Inspection
 from service.execution.kernel_log import oom_kills
-from service.execution.launching import client_of, configuration_of, plan_for
+from service.execution.launching import client_of, plan_for
 from service.execution.measuring import histograms_of, measures_of
 from service.execution.preflight import Prepared, prepare
 from service.execution.recording import Recording
@@ -128,10 +128,10 @@ class _RunExecution:
         return self._ready
 
     async def _under_load(self, process: EngineProcess, ready: Ready) -> None:
-        server = configuration_of(self._plan, self._prepared.pool, self._prepared.release.rules)
+        server = self._prepared.server
         self._recording = Recording(self._plan.flight, server)
         facts = self._prepared.facts
-        client = client_of(self._plan, facts)
+        client = client_of(self._plan, self._prepared)
         prompts = PromptMaker(self._seed, range(facts.vocabulary))
         # It may have a long trace to read.
         scenario = self._scenario = await anyio.to_thread.run_sync(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -91,5 +93,5 @@ def test_the_time_that_is_given_is_kept() -> None:
 @pytest.mark.parametrize(("version", "rules"), [("0.5.18", OLD), ("0.5.23", NEW)])
 def test_the_model_is_that_of_the_release(version: str, rules: Rules) -> None:
     server = ServerConfiguration(Pool(128, 32), overlap=False, prefix_cache=True, rules=rules_for(version).rules)
-    model = model_of(server, chunked_prefill_size=4096)
+    model = model_of(replace(server, chunked_prefill_size=4096))
     assert model == ServerModel(False, rules, 4096, prefix_cache=True)
