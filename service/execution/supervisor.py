@@ -33,6 +33,7 @@ from service.execution.watch import Alarm, Watch
 from service.home import Home
 from service.runs.executor import RunObserver
 from service.runs.model import Crash, EngineInfo, EngineRules, Finding, Measures, Progress, Run, RunResult, RunStatus
+from service.runs.server import ServerInfo
 from service.spec.faults import Fault
 from service.spec.spec import RunSpec
 
@@ -110,6 +111,7 @@ class _RunExecution:
             rules=EngineRules(release=release.release, assumed=release.assumed),
             allocator=self._spec.engine.allocator,
             arguments=self._plan.argv,
+            server=ServerInfo.of(self._prepared.server),
             environment=self._prepared.needs.environment,
             clamp=checked.clamp,
             device=checked.npu.name,

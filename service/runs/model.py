@@ -14,6 +14,7 @@ from loadgen.statistics.histogram import Counts
 from service.engine.crash.signatures import CrashKind
 from service.plugin.settings import Allocator, Profile
 from service.runs.coverage import EdgeCoverage
+from service.runs.server import ServerInfo
 from service.spec.spec import RunSpec
 
 SUCCESSFUL_OUTCOME = "done"
@@ -232,6 +233,7 @@ class EngineInfo(Value):
     )
     allocator: Allocator
     arguments: tuple[str, ...] = Field(description="The full argument list, in order.")
+    server: ServerInfo | None = Field(default=None, description="What those arguments make of the server.")
     environment: Mapping[str, str] = Field(
         default_factory=dict, description="Environment variables with which the scenario has SGLang launched."
     )
