@@ -17,13 +17,14 @@ idle server a prompt of
 
 from __future__ import annotations
 
+from ..errors import LoadError
 from .pages import Pool, pages_for
 from .releases import NEWEST
 from .request import Shape
 from .rules import Rules
 
 
-class NotServable(ValueError):
+class NotServable(LoadError):
     """SGLang would refuse the request, or answer it with fewer tokens than were asked for."""
 
 

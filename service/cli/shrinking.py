@@ -16,7 +16,7 @@ from loadgen.sglang.releases import rules_for
 from loadgen.shrink.on_model import ServerModel, model_of
 from service.cli.soak import EXIT_INTERRUPTED, EXIT_NOT_STARTED, EXIT_SPEC, print_faults, signals_heard
 from service.engine.crash.signatures import CrashKind
-from service.engine.installation import EngineError
+from service.errors import EngineError
 from service.execution.preflight import Prepared, prepare
 from service.execution.repro import CRASH_LABEL, FINDING_LABEL
 from service.home import Home

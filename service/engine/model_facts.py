@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from service.errors import LastpageError
+
 _LARGEST_VOCABULARY = 10_000_000
 
 
-class ModelNotUsable(ValueError):
+class ModelNotUsable(LastpageError):
     """The folder is not that of a model that can be served; the message says why."""
 
 

@@ -14,12 +14,13 @@ from loadgen.sglang.pages import Pool
 from loadgen.sglang.releases import ReleaseRules, rules_for
 from loadgen.sglang.server import EngineNeeds, ServerConfiguration
 from service.engine.check import EngineCheck, check
-from service.engine.installation import Engine, EngineError, EngineNotFound
+from service.engine.installation import Engine
 from service.engine.model_facts import ModelFacts, ModelNotUsable, read_model
 from service.engine.process.arguments import layered, refused_arguments
 from service.engine.process.ports import PortUnavailable, check_port
 from service.engine.registry import EngineRegistry
 from service.engine.tiny_model import write_tiny_model
+from service.errors import EngineError, EngineNotFound
 from service.execution.server_configuration import server_configuration
 from service.home import Home
 from service.plugin.settings import Profile

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadgen.requests.outcome import RequestOutcome
+from service.errors import LastpageError
 
 DEFAULT_MIN_CRITICAL = 100
 DEFAULT_THRESHOLDS = (
@@ -72,7 +73,7 @@ _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
 _EXPRESSION = re.compile(rf"\s*([a-z0-9_.]+)\s*(==|!=|>=|<=|>|<)\s*({_NUMBER})\s*(%?)\s*")
 
 
-class InvalidThreshold(ValueError):
+class InvalidThreshold(LastpageError, ValueError):
     """A text that is no threshold."""
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from loadgen.checks.findings import FindingKind
 from loadgen.scenarios import SCENARIOS
+from service.errors import LastpageError
 from service.plugin.settings import Allocator, Profile
 
 _NUMBERS = ("prompt_tokens", "max_new_tokens", "page_size", "pool_pages")
@@ -41,7 +42,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 _QUOTED = re.compile(r"""(["'])([^"']*)\1""")
 
 
-class InvalidCondition(ValueError):
+class InvalidCondition(LastpageError, ValueError):
     """A text that is no condition."""
 
 

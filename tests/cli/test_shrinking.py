@@ -18,7 +18,7 @@ from loadgen.sglang.releases import rules_for
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.shrink import Case
 from service.cli.main import app
-from service.engine.installation import EngineError
+from service.errors import EngineError
 from service.shrink.trials import Attempt
 from service.spec.faults import Fault
 from service.spec.spec import load_yaml

@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Iterable
 
+from ...errors import LoadError
 from ...sglang.admission import most_admitted
 from ...sglang.releases import NEWEST
 from ...sglang.rules import Rules
@@ -24,7 +25,7 @@ _USUAL_SHORTAGE = 8
 """A part of the rows may be missing before a step is given up to make more of them."""
 
 
-class OutOfStep(Exception):
+class OutOfStep(LoadError):
     """The server did something that the carousel did not foresee, so that what it believes is no longer true.
 
     Attributes:
