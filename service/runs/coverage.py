@@ -47,7 +47,7 @@ class CoveredServer(_Value):
     def configuration(self) -> ServerConfiguration:
         pool = Pool(self.page_size, self.pool_pages)
         rules = rules_for(self.rules).rules
-        return ServerConfiguration(pool, self.overlap, self.prefix_cache, self.max_running_requests, rules)
+        return ServerConfiguration(pool, self.overlap, self.prefix_cache, self.max_running_requests, rules=rules)
 
 
 class CellShare(_Value):
