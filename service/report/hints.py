@@ -32,6 +32,8 @@ def hints(run: Run) -> Iterator[str]:
     measures = run.measures
     if run.status is not RunStatus.FINISHED:
         return
+    if run.simulated:
+        yield "the engine was simulated: for a verdict about SGLang name one that has it, see `lastpage engine list`"
     if run.verdict is Verdict.INCONCLUSIVE:
         yield from _inconclusive(run)
     elif run.verdict is Verdict.PASS and run.spec.load.scenario == _TIGHT and measures.critical_share < LOW_SHARE:
