@@ -141,7 +141,9 @@ class _RunExecution:
         scenario = self._scenario = await anyio.to_thread.run_sync(
             self._prepared.scenario, server, self._prepared.options, self._seed
         )
-        inspection = self._inspection = Inspection(self._spec, self._seed, self._engine, facts, server, client, prompts)
+        inspection = self._inspection = Inspection(
+            self._spec, self._seed, self._engine, facts, server, client, prompts, self._clock
+        )
         kills_before = oom_kills()
         alarm: Alarm | None = None
         try:

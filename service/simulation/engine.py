@@ -13,6 +13,7 @@ from loadgen.sglang.scheduler.scheduler import CHUNKED_PREFILL_SIZE
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ModelStep
 from service.engine.simulated import Event, PlantedEvent
+from service.errors import LastpageError
 from service.plugin.flight import AllocationOutcome, Totals
 from service.plugin.metrics import COUNTERS
 from service.plugin.recorder import FlightRecorder
@@ -31,11 +32,11 @@ def _prefill_size(server: ServerConfiguration) -> int:
     return size if size > 0 else server.pool.tokens
 
 
-class Refused(ValueError):
+class RequestRefused(LastpageError):
     """SGLang answers such a request with HTTP 400."""
 
 
-class SchedulerFailure(RuntimeError):
+class SchedulerFailure(LastpageError):
     """An exception comes out of the scheduler, which is the engine's end. `text` stands in its log."""
 
     def __init__(self, error: Exception, text: str) -> None:
@@ -118,12 +119,14 @@ class SimulatedEngine:
         """A request arrives.
 
         Raises:
-            Refused: its prompt is longer than any that is taken in.
+            RequestRefused: its prompt is longer than any that is taken in.
         """
         pool, length = self._pool, len(prompt)
         if length > longest_accepted_prompt(pool, self._rules):
             longest = longest_accepted_prompt(pool, self._rules)
-            raise Refused(f"Input length ({length} tokens) exceeds the maximum allowed length ({longest} tokens).")
+            raise RequestRefused(
+                f"Input length ({length} tokens) exceeds the maximum allowed length ({longest} tokens)."
+            )
         wanted = max(0, min(max_new_tokens, longest_answer(length, pool, self._rules)))
         self._numbers += 1
         request = ServedRequest(
