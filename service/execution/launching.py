@@ -13,9 +13,9 @@ from service.engine.process.command import LaunchPlan, plan_launch
 from service.engine.process.ports import free_port
 from service.execution.preflight import Prepared
 from service.execution.server_configuration import server_configuration
+from service.runs.folder import OVERLAY_FOLDER
 from service.spec.spec import RunSpec
 
-OVERLAY_FOLDER = "overlay"
 _INCREMENTAL_STREAMS = "--incremental-streaming-output"
 
 

@@ -26,9 +26,6 @@ from service.spec.faults import Fault, faults_of
 from service.spec.spec import RunSpec
 from service.spec.thresholds import COVERAGE_SHARE, LATENCIES, Threshold
 
-# SGLang wants prompt and answer together to leave this much of the context free, and cuts answers that do not.
-_CONTEXT_KEPT_BACK = 2
-
 
 @dataclass(frozen=True)
 class Prepared:
@@ -179,7 +176,7 @@ def _context(
     spec: RunSpec, scenario: type[Scenario[Any]], options: NoOptions, pool: Pool, facts: ModelFacts
 ) -> list[Fault]:
     longest = scenario.longest_request(pool, options)
-    if facts.context_length is None or longest <= facts.context_length - _CONTEXT_KEPT_BACK:
+    if facts.longest_request is None or longest <= facts.longest_request:
         return []
     message = (
         f"{scenario.name} sends requests of up to {longest} tokens on {pool.pages} pages of {pool.page_size}, "
