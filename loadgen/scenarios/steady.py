@@ -15,7 +15,7 @@ from ..sglang.launch import usual_launch
 from ..sglang.pages import Pool, pages_for
 from ..sglang.request import Shape
 from ..sglang.server import EngineNeeds, ServerConfiguration
-from .base import Misfit, NoOptions, Observation, Scenario
+from .base import Misfit, NoOptions, Observation, Scenario, Streamed
 
 _TOKENS_BESIDE_PROMPT = 6
 
@@ -31,6 +31,7 @@ class SteadyOptions(NoOptions):
 class Steady(Scenario[SteadyOptions]):
     name = "steady"
     summary = "Plain open-loop load at a fixed mean rate; leaves slack in the pool, for comparison"
+    streamed = Streamed.ALL
     Options = SteadyOptions
 
     def __init__(self, server: ServerConfiguration, options: SteadyOptions, seed: int) -> None:
@@ -55,10 +56,6 @@ class Steady(Scenario[SteadyOptions]):
     @classmethod
     def engine_needs(cls, pool: Pool, options: SteadyOptions) -> EngineNeeds:
         return usual_launch(pool)
-
-    @classmethod
-    def streams(cls, options: SteadyOptions) -> bool:
-        return True
 
     @classmethod
     def longest_request(cls, pool: Pool, options: SteadyOptions) -> int:

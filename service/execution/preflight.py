@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from loadgen.coverage import Coverage
-from loadgen.scenarios import SCENARIOS, NoOptions, Scenario
+from loadgen.scenarios import SCENARIOS, NoOptions, Scenario, Streamed
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.server import EngineNeeds
 from service.engine.check import EngineCheck, check
@@ -160,9 +160,10 @@ def _latencies(spec: RunSpec, scenario: type[Scenario[Any]], options: NoOptions)
     """What is asked of latencies where none are measured."""
     if scenario.streams(options):
         return []
+    streaming = " or ".join(name for name, other in SCENARIOS.items() if other.streamed is Streamed.ALL)
     message = (
         f"{scenario.name} has no answers streamed here, so no latencies are measured; allowed: no threshold on them, "
-        "or a scenario that streams, such as steady or replay"
+        f"or a scenario that streams, such as {streaming}"
     )
     thresholds = map(Threshold.parse, spec.thresholds)
     return [
