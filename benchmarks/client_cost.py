@@ -24,9 +24,9 @@ from typing import IO, Any
 from benchmarks import bench_serving_load
 from benchmarks.client_load import Job
 from benchmarks.interval import Interval, median_interval
-from service.engine.installation import EngineError
 from service.engine.registry import DEFAULT_RELEASE, EngineRegistry
 from service.engine.tiny_model import write_tiny_model
+from service.errors import EngineError
 from service.home import Home
 from service.plugin.settings import Profile
 

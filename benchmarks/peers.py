@@ -34,8 +34,9 @@ from loadgen.sglang.pages import Pool
 from loadgen.sglang.server import EngineNeeds
 from service import event_loop
 from service.cli.soak import EXIT_INTERRUPTED
-from service.engine.installation import Engine, EngineError
+from service.engine.installation import Engine
 from service.engine.registry import DEFAULT_RELEASE, EngineRegistry
+from service.errors import EngineError
 from service.execution.recording import Recording
 from service.files import read_text, write_atomically
 from service.home import Home

@@ -22,9 +22,10 @@ import anyio
 from benchmarks.interval import Interval, median_interval
 from benchmarks.switched_server import Batch, Round, measure
 from service import event_loop
-from service.engine.installation import Engine, EngineError
+from service.engine.installation import Engine
 from service.engine.overlay import write_overlay
 from service.engine.registry import DEFAULT_RELEASE, EngineRegistry
+from service.errors import EngineError
 from service.home import Home
 from service.plugin.settings import Profile
 

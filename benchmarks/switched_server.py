@@ -13,13 +13,14 @@ from pathlib import Path
 from benchmarks import switch
 from loadgen.http.client import GenerateClient, GenerateRequest
 from loadgen.requests.outcome import RequestOutcome
-from service.engine.installation import Engine, EngineError
+from service.engine.installation import Engine
 from service.engine.overlay import write_overlay
 from service.engine.process.command import LaunchPlan, plan_launch
 from service.engine.process.ports import free_port
 from service.engine.process.process import EngineProcess
 from service.engine.process.readiness import wait_ready
 from service.engine.tiny_model import VOCABULARY, write_tiny_model
+from service.errors import EngineError
 from service.plugin.flight_reader import FlightReader
 from service.plugin.settings import Profile
 

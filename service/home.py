@@ -8,10 +8,12 @@ from pathlib import Path
 
 import platformdirs
 
+from service.errors import LastpageError
+
 HOME_VARIABLE = "LASTPAGE_HOME"
 
 
-class HomeNotUsable(ValueError):
+class HomeNotUsable(LastpageError):
     """`$LASTPAGE_HOME` names no folder; the message has its value."""
 
 

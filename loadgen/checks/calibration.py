@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from ..http.client import GenerateRequest
 from ..http.logprobs import Scored, first_difference
-from ..sglang.pages import Pool, pages_for
+from ..sglang.admission import charge
+from ..sglang.pages import Pool
 
 NEW_TOKENS = 32
 _MOST_PROMPTS = 8
@@ -59,8 +60,7 @@ def lengths(pool: Pool, longest: int) -> tuple[int, ...]:
     chosen: list[int] = []
     left = pool.pages // 2
     for length in wanted[:_MOST_PROMPTS]:
-        # SGLang wants a page more than a request may need before it admits it.
-        needed = pages_for(length + NEW_TOKENS, pool.page_size) + 1
+        needed = charge(length + NEW_TOKENS, pool.page_size) // pool.page_size
         if length > 1 and length + NEW_TOKENS <= longest and needed <= left:
             chosen.append(length)
             left -= needed

@@ -18,6 +18,7 @@ from ..http.logprobs import Scored, first_difference
 from ..requests.outcome import Completion, RequestOutcome
 from ..requests.prompts import PromptMaker
 from ..requests.request import PlannedRequest
+from ..sglang.admission import charge
 from ..sglang.request import Shape
 from .findings import FindingKind, Occurrence
 
@@ -277,7 +278,7 @@ def batches(questions: Sequence[Testimony], pages: int, page_size: int, most: in
     batch: list[Testimony] = []
     left = pages
     for question in questions:
-        needed = -(-(len(question.prompt) + question.longest) // page_size) + 1
+        needed = charge(len(question.prompt) + question.longest, page_size) // page_size
         if batch and (needed > left or len(batch) == most):
             yield batch
             batch, left = [], pages

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from ..sglang.server import ServerConfiguration
 from ..sglang.steps import StepShape
 from .cells import Cell, Relation, cell_of
 from .reachable import reachable
-
-if TYPE_CHECKING:
-    from ..sglang.server import ServerConfiguration
 
 
 class Coverage:

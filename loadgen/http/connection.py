@@ -19,13 +19,15 @@ from urllib.parse import urlsplit
 import anyio
 import httptools
 
+from ..errors import LoadError
+
 _INTERIM = range(100, 200)
 
 PartReader = Callable[[bytes], bool]
 """Takes what has come of an answer's body; whether that is enough, and the connection shall be dropped."""
 
 
-class HttpError(Exception):
+class HttpError(LoadError):
     """No complete answer came."""
 
 

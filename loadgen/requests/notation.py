@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ..errors import LoadError
 from ..sglang.request import Segment, Shape
 from .request import PlannedRequest
 
@@ -32,7 +33,7 @@ _REQUEST = re.compile(
 )
 
 
-class NotRequests(ValueError):
+class NotRequests(LoadError, ValueError):
     """A text is not requests in this notation; the message says which of them, and what is allowed."""
 
 

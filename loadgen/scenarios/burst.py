@@ -23,7 +23,7 @@ from pydantic import Field
 
 from ..requests.request import PlannedRequest
 from ..requests.wave import Wave
-from ..sglang.limits import longest_answer, longest_answered_prompt
+from ..sglang.limits import is_servable
 from ..sglang.pages import Pool, pages_for
 from ..sglang.request import Segment, Shape
 from ..sglang.server import EngineNeeds, ServerConfiguration
@@ -64,7 +64,7 @@ class Burst(Scenario[BurstOptions]):
         if faults := super().faults(pool, options):
             return faults
         shared, own, answer = _lengths(pool, options)
-        if shared + own <= longest_answered_prompt(pool) and answer <= longest_answer(shared + own, pool):
+        if is_servable(Shape(shared + own, answer), pool):
             return []
         message = (
             f"a prompt of {shared} + {own} and an answer of {answer} tokens do not fit into {pool.pages} pages of "

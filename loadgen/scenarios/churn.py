@@ -32,9 +32,11 @@ from pydantic import Field
 
 from ..requests.wave import Wave
 from ..sglang.launch import over_committing
-from ..sglang.limits import longest_answer
+from ..sglang.limits import is_servable
 from ..sglang.pages import Pool, pages_for
+from ..sglang.releases import NEWEST
 from ..sglang.request import Shape
+from ..sglang.rules import Rules
 from ..sglang.server import EngineNeeds, ServerConfiguration
 from .base import Misfit, NoOptions, Observation, PoolBounds, Scenario
 
@@ -65,7 +67,7 @@ class Churn(Scenario[ChurnOptions]):
 
     def __init__(self, server: ServerConfiguration, options: ChurnOptions, seed: int) -> None:
         super().__init__(server, options, seed)
-        self._shapes = shapes(server.pool, options, seed)
+        self._shapes = shapes(server.pool, options, seed, server.rules)
         self._open = options.open_requests or min(max(4 * server.pool.pages, _FEWEST_WAITING), _MOST_WAITING)
         self._portion = max(_SMALLEST_PORTION, self._open // _PORTIONS)
 
@@ -94,7 +96,7 @@ class Churn(Scenario[ChurnOptions]):
         return Wave.of(islice(self._shapes, self._portion))
 
 
-def shapes(pool: Pool, options: ChurnOptions, seed: int) -> Iterator[Shape]:
+def shapes(pool: Pool, options: ChurnOptions, seed: int, rules: Rules = NEWEST) -> Iterator[Shape]:
     """The requests in the order in which they are sent; they depend on nothing else."""
     chance = random.Random(seed)
     while True:
@@ -103,7 +105,7 @@ def shapes(pool: Pool, options: ChurnOptions, seed: int) -> Iterator[Shape]:
         else:
             boundaries = chance.randint(2, options.boundaries) if chance.random() < options.long_share else 1
             group = [_crossing(boundaries, pool.page_size, chance)] * chance.choice(_GROUPS)
-        assert all(shape.max_new_tokens <= longest_answer(shape.prompt_tokens, pool) for shape in group)
+        assert all(is_servable(shape, pool, rules) for shape in group)
         yield from group
 
 

@@ -42,10 +42,13 @@ from pydantic import Field
 
 from ..requests.request import PlannedRequest
 from ..requests.wave import Wave
+from ..sglang.admission import free_after
 from ..sglang.launch import over_committing
 from ..sglang.limits import longest_accepted_prompt, longest_admitted_prompt, longest_answered_prompt
 from ..sglang.pages import Pool, crossing_once, pages_for
+from ..sglang.releases import NEWEST
 from ..sglang.request import Shape
+from ..sglang.rules import Rules
 from ..sglang.server import EngineNeeds, ServerConfiguration
 from .base import NoOptions, Observation, PoolBounds, Scenario
 
@@ -96,7 +99,7 @@ class Extend(Scenario[ExtendOptions]):
 
     def __init__(self, server: ServerConfiguration, options: ExtendOptions, seed: int) -> None:
         super().__init__(server, options, seed)
-        self._rounds = rounds(server.pool, options, seed)
+        self._rounds = rounds(server.pool, options, seed, server.rules)
         self._then: Requests = ()
         self._holders = 0
 
@@ -124,43 +127,44 @@ class Extend(Scenario[ExtendOptions]):
         return Wave(first)
 
 
-def rounds(pool: Pool, options: ExtendOptions, seed: int) -> Iterator[tuple[Requests, Requests]]:
+def rounds(pool: Pool, options: ExtendOptions, seed: int, rules: Rules = NEWEST) -> Iterator[tuple[Requests, Requests]]:
     """The requests of each round, which depend on nothing else: those sent first, and those sent when they decode."""
     chance = random.Random(seed)
     number = 0
     while True:
         number += 1
         if options.beyond and number % _NEVER_SERVED_EVERY == _FIRST_NEVER_SERVED:
-            yield _never_served(pool, options, chance)
+            yield _never_served(pool, options, chance, rules)
         elif number % _ALONE_EVERY == 0 and pool.tokens <= options.longest_prompt_tokens:
-            yield (PlannedRequest(_alone(pool, chance)),), ()
+            yield (PlannedRequest(_alone(pool, chance, rules)),), ()
         elif _has_several_chunks(pool, options) and chance.random() < 0.5:
-            yield _between_chunks(pool, options, chance), ()
+            yield _between_chunks(pool, options, chance, rules), ()
         else:
-            yield _side_by_side(pool, options, chance)
+            yield _side_by_side(pool, options, chance, rules)
 
 
-def _never_served(pool: Pool, options: ExtendOptions, chance: random.Random) -> tuple[Requests, Requests]:
+def _never_served(pool: Pool, options: ExtendOptions, chance: random.Random, rules: Rules) -> tuple[Requests, Requests]:
     """A prompt that is taken in and never admitted, somebody who is served meanwhile, and one that waits behind it."""
-    prompt = _near_ends(longest_admitted_prompt(pool) + 1, longest_accepted_prompt(pool), chance)
+    prompt = _near_ends(longest_admitted_prompt(pool, rules) + 1, longest_accepted_prompt(pool, rules), chance)
     never = PlannedRequest(Shape(prompt, 1), hang_up_seconds=options.hang_up_seconds)
     # Soon over, so that it is seen that the server then stands idle, and does not only serve somebody else first.
     served = PlannedRequest(Shape(1, _SERVED_MEANWHILE_TOKENS))
     return (served,), (never, PlannedRequest(Shape(1, 2)))
 
 
-def _alone(pool: Pool, chance: random.Random) -> Shape:
+def _alone(pool: Pool, chance: random.Random, rules: Rules) -> Shape:
     """A prompt for the whole pool: of the last length that is answered, or of those that SGLang only prefills."""
-    answered, admitted = longest_answered_prompt(pool), longest_admitted_prompt(pool)
+    answered, admitted = longest_answered_prompt(pool, rules), longest_admitted_prompt(pool, rules)
     if chance.random() < 0.5:
         return Shape(_near_ends(answered - pool.page_size + 1, answered, chance), 2)
     # More than 0 may be asked for; no token comes.
     return Shape(_near_ends(answered + 1, admitted, chance), 0)
 
 
-def _side_by_side(pool: Pool, options: ExtendOptions, chance: random.Random) -> tuple[Requests, Requests]:
+def _side_by_side(pool: Pool, options: ExtendOptions, chance: random.Random, rules: Rules) -> tuple[Requests, Requests]:
+    most = pool.pages - free_after(last_page_full=False, rules=rules)
     page, chunk, longest = pool.page_size, _prefill_pages(pool, options), _longest_pages(pool, options)
-    sizes = range(max(1, pool.pages - 1 - longest), pool.pages - 1)
+    sizes = range(max(1, most - longest), most)
     # Holders that end with the end of a prefill, or fit into one.
     in_step = [pages for pages in sizes if pages % chunk == 0 or pages <= chunk]
     at_once = bool(in_step) and chance.random() < 0.5
@@ -174,7 +178,7 @@ def _side_by_side(pool: Pool, options: ExtendOptions, chance: random.Random) -> 
     holders = [crossing_once(pages, lead + number, page) for number, pages in enumerate(held, start=1)]
     # The n-th comes when the n-th holder has ended, and crosses after all of them.
     successors = [crossing_once(pages, count, page) for pages in held]
-    probe_pages = pool.pages - 1 - held_pages
+    probe_pages = most - held_pages
     prompt = _near_ends((probe_pages - 1) * page + 1, probe_pages * page - 1, chance)
     # It does not cross, and if its last page allows it is there as long as holders are.
     probe = Shape(prompt, 1 + min(lead + count, probe_pages * page - prompt))
@@ -182,7 +186,7 @@ def _side_by_side(pool: Pool, options: ExtendOptions, chance: random.Random) -> 
     return ((*first, *then), ()) if at_once else (first, then)
 
 
-def _between_chunks(pool: Pool, options: ExtendOptions, chance: random.Random) -> Requests:
+def _between_chunks(pool: Pool, options: ExtendOptions, chance: random.Random, rules: Rules) -> Requests:
     """A probe in several chunks, and a holder that crosses between two of them, and so takes the page left for it.
 
     With mixed chunks a holder decodes with each chunk. It goes on until the probe is prefilled. The probe's last page
@@ -190,8 +194,9 @@ def _between_chunks(pool: Pool, options: ExtendOptions, chance: random.Random) -
     """
     page, chunk = pool.page_size, _prefill_pages(pool, options)
     # The holder's prefill ends with the end of a chunk, and leaves two at least to the probe.
-    held = chance.choice(range(chunk, pool.pages - 1 - chunk, chunk))
-    probe_pages = pool.pages - 1 - held
+    most = pool.pages - free_after(last_page_full=False, rules=rules)
+    held = chance.choice(range(chunk, most - chunk, chunk))
+    probe_pages = most - held
     chunks = pages_for(probe_pages, chunk)
     crossing = chance.randint(1, chunks - 1)
     holder = Shape(held * page + 1 - crossing, chunks + _STEPS_AFTER_CHUNKS)

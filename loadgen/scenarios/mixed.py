@@ -23,7 +23,7 @@ from ..coverage import Coverage, Filler
 from ..requests.wave import Wave
 from ..sglang.launch import over_committing
 from ..sglang.pages import Pool, pages_for
-from ..sglang.releases import Release
+from ..sglang.releases import RELEASES
 from ..sglang.server import EngineNeeds, ServerConfiguration
 from ..sglang.steps import ModelStep, ObservedStep
 from ..volleys.chain import Chains
@@ -83,7 +83,7 @@ class Mixed(Scenario[MixedOptions]):
         chunked_prefill_size = _prefill_pages(server.pool) * server.pool.page_size
         tight = self.coverage.reachable_tight
         self._cells = frozenset(cell for cell in tight if cell.filler is Filler.RUNNING_ROWS)
-        self._planner = Planner(server.pool, server.overlap, self._cells, chunked_prefill_size, seed)
+        self._planner = Planner(server.pool, server.overlap, self._cells, chunked_prefill_size, seed, server.rules)
         # Small pools are filled as fast as a chain of volleys would make its way.
         chained = self._cells if server.pool.pages >= _CHAINED_PAGES else ()
         self._chains = Chains(self._planner, chained, seed)
@@ -164,16 +164,14 @@ class Mixed(Scenario[MixedOptions]):
         self._unforeseen = 0 if _same(self._seen, volley.foreseen) else self._unforeseen + 1
         if self._unforeseen >= _UNFORESEEN:
             self._unforeseen = 0
-            self._follow_another_release(volley)
+            self._follow_other_rules(volley)
 
-    def _follow_another_release(self, volley: Volley) -> None:
-        """If the model of another release tells what the last volley did, follow that."""
-        for release in Release:
-            if release is self._planner.release:
-                continue
-            foreseen = self._planner.foresee(volley.shapes, release)
+    def _follow_other_rules(self, volley: Volley) -> None:
+        """If the rules of another release tell what the last volley did, follow those."""
+        for rules in RELEASES.others(self._planner.rules):
+            foreseen = self._planner.foresee(volley.shapes, rules)
             if _same(self._seen, foreseen):
-                self._planner.release = release
+                self._planner.rules = rules
                 return
 
 

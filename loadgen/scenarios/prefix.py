@@ -12,6 +12,7 @@ every page, so that what is cached afterwards is known again.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from ..coverage import Coverage, Filler
@@ -19,7 +20,8 @@ from ..requests.wave import Wave
 from ..sglang.launch import over_committing
 from ..sglang.limits import longest_admitted_prompt
 from ..sglang.pages import Pool
-from ..sglang.releases import Release
+from ..sglang.releases import RELEASES
+from ..sglang.rules import Rules
 from ..sglang.scheduler import Scheduler
 from ..sglang.server import EngineNeeds, ServerConfiguration
 from ..sglang.steps import ModelStep, ObservedStep
@@ -55,7 +57,8 @@ class Prefix(Scenario[NoOptions]):
         cells = frozenset(cell for cell in tight if cell.filler is Filler.PREFIX_CACHE) or tight
         self._can_aim = bool(cells)
         self._planner = CachedPlanner(server.overlap, cells, seed)
-        self._release = Release.V0_5_23
+        self._rules = server.rules
+        self._others = deque(RELEASES.others(server.rules))
         self._unforeseen = 0
         self._idle_looks = 0
         self._seen: list[ObservedStep] = []
@@ -63,7 +66,7 @@ class Prefix(Scenario[NoOptions]):
         # Whether what was sent, or is about to be, is a flood.
         self._flooded = False
         # As it will be when what was sent has ended.
-        self._server = self._model(self._release)
+        self._server = self._model(self._rules)
         self._next = self._flood()
 
     @classmethod
@@ -114,9 +117,11 @@ class Prefix(Scenario[NoOptions]):
             self._unforeseen = 0
             return
         self._unforeseen += 1
-        other = Release.V0_5_18 if self._release is Release.V0_5_23 else Release.V0_5_23
-        if self._unforeseen % _UNFORESEEN == 0 or (flooded and self._is_flood_of(other)):
-            self._release = other
+        other = self._other_rules(flooded)
+        if other is not None:
+            self._others.remove(other)
+            self._others.append(self._rules)
+            self._rules = other
             self._server = self._model(other)
         cause = "the server did not do what was foreseen"
         self.restarts.append(Restart(elapsed, cause, f"{cause}: {_difference(self._seen, volley.foreseen)}"))
@@ -126,19 +131,25 @@ class Prefix(Scenario[NoOptions]):
         self._flooded = True
         return with_foresight(self._server, flooding(self.server.pool))
 
-    def _is_flood_of(self, release: Release) -> bool:
-        """Whether what was seen is what another release makes of a flood."""
-        planned = with_foresight(self._model(release), flooding(self.server.pool))
+    def _other_rules(self, flooded: bool) -> Rules | None:
+        """The rules of another release, when those that are followed do not tell what the server does."""
+        fitting = (rules for rules in self._others if flooded and self._is_flood_of(rules))
+        due = self._others[0] if self._others and self._unforeseen % _UNFORESEEN == 0 else None
+        return next(fitting, due)
+
+    def _is_flood_of(self, rules: Rules) -> bool:
+        """Whether what was seen is what a server with these rules makes of a flood."""
+        planned = with_foresight(self._model(rules), flooding(self.server.pool))
         if planned is None:
             return False
         return list(map(_told_after_flood, self._seen)) == list(map(_told_after_flood, planned[0].foreseen))
 
-    def _model(self, release: Release) -> Scheduler:
+    def _model(self, rules: Rules) -> Scheduler:
         pool = self.server.pool
         return Scheduler(
             pool,
             overlap=self.server.overlap,
-            release=release,
+            rules=rules,
             chunked_prefill_size=_prefill_pages(pool) * pool.page_size,
             prefix_cache=self.server.prefix_cache,
         )

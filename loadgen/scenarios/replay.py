@@ -25,7 +25,7 @@ from pydantic import Field, field_validator
 from ..requests.request import PlannedRequest
 from ..requests.wave import Wave
 from ..sglang.launch import over_committing
-from ..sglang.limits import longest_answer, longest_answered_prompt
+from ..sglang.limits import is_servable
 from ..sglang.pages import Pool, pages_for
 from ..sglang.request import Segment, Shape
 from ..sglang.server import EngineNeeds, ServerConfiguration
@@ -97,7 +97,7 @@ class Replay(Scenario[ReplayOptions]):
         except NotATrace as error:
             return [Misfit("load.options.path", options.path, fault) for fault in error.faults]
         block = block_tokens(trace, pool, options)
-        too_long = [request for request in trace.requests if not _fits(scaled_shape(request, block), pool)]
+        too_long = [request for request in trace.requests if not is_servable(scaled_shape(request, block), pool)]
         if options.length_scale == "fit":
             # They are too long for the pool though a block has a single token.
             return [Misfit("engine.pool_pages", pool.pages, _too_long(too_long[0], block, pool))] if too_long else []
@@ -170,7 +170,7 @@ def block_tokens(trace: Trace, pool: Pool, options: ReplayOptions) -> int:
     fitting, too_long = 0, BLOCK_TOKENS + 1
     while too_long - fitting > 1:
         middle = (fitting + too_long) // 2
-        if all(_fits(scaled_shape(request, middle), pool) for request in hardest):
+        if all(is_servable(scaled_shape(request, middle), pool) for request in hardest):
             fitting = middle
         else:
             too_long = middle
@@ -188,12 +188,6 @@ def _hardest(trace: Trace) -> list[TracedRequest]:
 
 def _scaled(tokens: int, block: int) -> int:
     return -(-tokens * block // BLOCK_TOKENS)
-
-
-def _fits(shape: Shape, pool: Pool) -> bool:
-    if shape.prompt_tokens > longest_answered_prompt(pool):
-        return False
-    return shape.max_new_tokens <= longest_answer(shape.prompt_tokens, pool)
 
 
 def _too_long(request: TracedRequest, block: int, pool: Pool) -> str:

@@ -12,12 +12,11 @@ from pydantic import Field
 
 from ..requests.wave import Wave
 from ..sglang.launch import usual_launch
-from ..sglang.pages import Pool, pages_for
+from ..sglang.limits import is_servable
+from ..sglang.pages import Pool
 from ..sglang.request import Shape
 from ..sglang.server import EngineNeeds, ServerConfiguration
 from .base import Misfit, NoOptions, Observation, Scenario, Streamed
-
-_TOKENS_BESIDE_PROMPT = 6
 
 
 class SteadyOptions(NoOptions):
@@ -43,9 +42,7 @@ class Steady(Scenario[SteadyOptions]):
     @classmethod
     def faults(cls, pool: Pool, options: SteadyOptions) -> list[Misfit]:
         prompt, answer = _longest(pool, options)
-        # SGLang cuts an answer to what fits beside its prompt's pages and one more, and refuses a prompt of nearly all.
-        paged_prompt = pages_for(prompt, pool.page_size) * pool.page_size
-        if max(paged_prompt + answer + pool.page_size, prompt + _TOKENS_BESIDE_PROMPT) >= pool.tokens:
+        if not is_servable(Shape(prompt, answer), pool):
             message = (
                 f"a prompt of {prompt} and an answer of {answer} tokens do not fit into {pool.pages} pages of "
                 f"{pool.page_size}, with the page that SGLang keeps back; use a larger pool, or shorter lengths"

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from .pages import Pool
+from .releases import NEWEST
+from .rules import Rules
 
 _NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 
@@ -20,12 +22,18 @@ class ServerConfiguration:
         overlap: whether the server runs with overlap scheduling, SGLang's default.
         prefix_cache: whether it keeps the pages of what has ended in a radix cache, SGLang's default.
         max_running_requests: the most rows of a batch; None when SGLang chooses.
+        chunked_prefill_size: tokens of one prefill, below 1 for whole prompts; None when SGLang chooses.
+        incremental_streams: whether a stream's events hold the new tokens only; SGLang's default repeats all.
+        rules: how its release schedules.
     """
 
     pool: Pool
     overlap: bool = True
     prefix_cache: bool = False
     max_running_requests: int | None = None
+    chunked_prefill_size: int | None = None
+    incremental_streams: bool = False
+    rules: Rules = NEWEST
 
 
 @dataclass(frozen=True)

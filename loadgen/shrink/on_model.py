@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..requests.request import PlannedRequest
 from ..scenarios.base import Observation
 from ..scenarios.waves.scenario import Waves, WavesOptions
-from ..sglang.releases import Release
+from ..sglang.rules import Rules
 from ..sglang.scheduler import NotServable, OutOfPages, Scheduler
 from ..sglang.server import ServerConfiguration
 from .case import Case
@@ -22,6 +22,7 @@ _CLIENTS = ((1, 1), (4, 2), (11, 7))
 _ITERATIONS_A_SECOND = 400
 _MOST_ITERATIONS = 50_000
 _PATIENCE = 20_000
+_USUAL_PREFILL_SIZE = 8192
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,12 @@ class ServerModel:
     """How the model is set up.
 
     Attributes:
+        rules: those of the server's release.
         chunked_prefill_size: tokens.
     """
 
     overlap: bool
-    release: Release
+    rules: Rules
     chunked_prefill_size: int
     prefix_cache: bool = False
 
@@ -50,7 +52,7 @@ class ServerModel:
     def shortest(self, case: Case, seconds: float, clock: Callable[[], float] = time.monotonic) -> Case | None:
         """The shortest case that it finds from this one within so many seconds; None when it foresees no crash."""
         deadline = clock() + seconds
-        trials = search(case, patience=_PATIENCE)
+        trials = search(case, patience=_PATIENCE, rules=self.rules)
         proposal = next(trials)
         best = None
         while clock() < deadline:
@@ -67,13 +69,12 @@ class ServerModel:
         server = Scheduler(
             case.pool,
             overlap=self.overlap,
-            release=self.release,
+            rules=self.rules,
             chunked_prefill_size=self.chunked_prefill_size,
             prefix_cache=self.prefix_cache,
         )
-        waves = Waves(
-            ServerConfiguration(case.pool, self.overlap, self.prefix_cache), WavesOptions(waves=case.written()), seed=0
-        )
+        configuration = ServerConfiguration(case.pool, self.overlap, self.prefix_cache, rules=self.rules)
+        waves = Waves(configuration, WavesOptions(waves=case.written()), seed=0)
         under_way: deque[tuple[int, tuple[PlannedRequest, ...]]] = deque()
         sent = seen = checked = 0
         for iteration in range(_MOST_ITERATIONS):
@@ -97,12 +98,11 @@ class ServerModel:
         return False
 
 
-def model_of(server: ServerConfiguration, *, version: str, chunked_prefill_size: int) -> ServerModel:
-    """The model of a server.
-
-    Args:
-        version: SGLang's, such as `0.5.18`.
-    """
-    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
-    release = Release.V0_5_18 if numbers <= (0, 5, 18) else Release.V0_5_23
-    return ServerModel(server.overlap, release, chunked_prefill_size, server.prefix_cache)
+def model_of(server: ServerConfiguration) -> ServerModel:
+    """The model of a server."""
+    size = server.chunked_prefill_size
+    if size is None:
+        size = _USUAL_PREFILL_SIZE
+    elif size < 1:
+        size = server.pool.tokens  # whole prompts
+    return ServerModel(server.overlap, server.rules, size, server.prefix_cache)

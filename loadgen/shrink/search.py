@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from ..sglang.scheduler import NotServable, check_servable
+from ..sglang.limits import is_servable
+from ..sglang.releases import NEWEST
+from ..sglang.rules import Rules
 from .case import Case
 from .moves import MOVES, Move
 
@@ -34,6 +37,7 @@ def search(
     known: bool = False,
     foresee: Callable[[Case], bool] | None = None,
     patience: int | None = None,
+    rules: Rules = NEWEST,
 ) -> Generator[Proposal, bool, Case | None]:
     """Propose cases, each of which is answered by whether it crashes, until none that is shorter is left to try.
 
@@ -46,11 +50,12 @@ def search(
         known: the original has crashed already.
         foresee: whether a case is likely to crash. Within a move those come first.
         patience: how many proposals of a move may fail before the next move has its turn; None tries all.
+        rules: those of the server's release.
 
     Returns:
         the shortest case that has crashed; None when nothing has.
     """
-    allowed = _servable if _servable(original) else _anything
+    allowed = partial(_servable, rules=rules) if _servable(original, rules) else _anything
     tried = set()
     best: Case | None = None
     for case in likely:
@@ -102,14 +107,9 @@ def _candidates(
     yield from shorter
 
 
-def _servable(case: Case) -> bool:
+def _servable(case: Case, rules: Rules) -> bool:
     """Whether SGLang takes every request: one that it never admits is a hang, and costs an engine to find out."""
-    try:
-        for request in case.requests:
-            check_servable(request.shape, case.pool)
-    except NotServable:
-        return False
-    return True
+    return all(is_servable(request.shape, case.pool, rules) for request in case.requests)
 
 
 def _anything(_case: Case) -> bool:

@@ -21,6 +21,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from ..errors import LoadError
+
 BLOCK_TOKENS = 512
 """Tokens of a prompt that one hash id stands for."""
 
@@ -42,7 +44,7 @@ class Format(str, Enum):
     LENGTHS = "lengths"
 
 
-class NotATrace(ValueError):
+class NotATrace(LoadError):
     """A file that is no trace. Each of `faults` says where, and what is allowed."""
 
     def __init__(self, faults: Iterable[str]) -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from ..requests.request import PlannedRequest
 from ..sglang.pages import Pool
-from ..sglang.releases import Release
+from ..sglang.releases import NEWEST
 from ..sglang.request import Shape
+from ..sglang.rules import Rules
 from ..sglang.scheduler import NotServable, Request, Scheduler
 from ..sglang.steps import ModelStep
 
@@ -21,13 +22,13 @@ class VolleyForecast:
 
     Attributes:
         chunked_prefill_size: SGLang's argument of that name, tokens.
-        release: the release of SGLang that the model follows.
+        rules: those that the model follows.
     """
 
     pool: Pool
     overlap: bool
     chunked_prefill_size: int
-    release: Release = Release.V0_5_23
+    rules: Rules = NEWEST
 
     def steps(self, shapes: Sequence[Shape]) -> Sequence[ModelStep]:
         """The decode steps when it gets these requests in one POST, until it is idle again.
@@ -73,7 +74,7 @@ class VolleyForecast:
         return Scheduler(
             self.pool,
             overlap=self.overlap,
-            release=self.release,
+            rules=self.rules,
             chunked_prefill_size=self.chunked_prefill_size,
         )
 

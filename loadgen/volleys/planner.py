@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from ..coverage import After, Cell, cell_of
 from ..coverage.cells import need_bucket_end, power_bucket_end
 from ..sglang.pages import Pool
-from ..sglang.releases import Release
+from ..sglang.releases import NEWEST
 from ..sglang.request import Shape
+from ..sglang.rules import Rules
 from ..sglang.steps import ModelStep
 from .forecast import VolleyForecast
 from .idle_candidates import TargetStep, idle_candidate
@@ -52,22 +53,29 @@ class Planner:
         cells: what is to be hit; their order is drawn.
         chunked_prefill_size: SGLang's argument of that name, tokens.
         seed: the same seed and calls give the same volleys.
+        rules: how the server's release schedules.
 
     Attributes:
         forecast: the model of the scheduler.
-        release: the release of SGLang that it follows; what was planned before it is changed is forgotten.
+        rules: those that it follows; what was planned before they are changed is forgotten.
         found: the last volley that hit each cell, on the model.
         failed: how often a cell was put back.
     """
 
     def __init__(
-        self, pool: Pool, overlap: bool, cells: Collection[Cell], chunked_prefill_size: int, seed: int
+        self,
+        pool: Pool,
+        overlap: bool,
+        cells: Collection[Cell],
+        chunked_prefill_size: int,
+        seed: int,
+        rules: Rules = NEWEST,
     ) -> None:
         self.pool = pool
         self.found: dict[Cell, Volley] = {}
         self.failed: Counter[Cell] = Counter()
         self._overlap = overlap
-        self.forecast = VolleyForecast(pool, overlap, chunked_prefill_size)
+        self.forecast = VolleyForecast(pool, overlap, chunked_prefill_size, rules)
         self._seed = seed
         self._random = random.Random(f"{seed} order")
         order = sorted(cells)
@@ -76,12 +84,12 @@ class Planner:
         self._tried: Counter[Cell] = Counter()
 
     @property
-    def release(self) -> Release:
-        return self.forecast.release
+    def rules(self) -> Rules:
+        return self.forecast.rules
 
-    @release.setter
-    def release(self, release: Release) -> None:
-        self.forecast = replace(self.forecast, release=release)
+    @rules.setter
+    def rules(self, rules: Rules) -> None:
+        self.forecast = replace(self.forecast, rules=rules)
         self.found.clear()
         self.failed.clear()
         self._tried.clear()
@@ -125,9 +133,9 @@ class Planner:
                 best = Volley(kind, tuple(shapes), steps)
         return best
 
-    def foresee(self, shapes: Sequence[Shape], release: Release) -> Sequence[ModelStep]:
-        """The decode steps of a volley on another release."""
-        return replace(self.forecast, release=release).steps(shapes)
+    def foresee(self, shapes: Sequence[Shape], rules: Rules) -> Sequence[ModelStep]:
+        """The decode steps of a volley under other rules."""
+        return replace(self.forecast, rules=rules).steps(shapes)
 
     def _candidate(self, cell: Cell) -> Volley | None:
         attempt = self._tried[cell]

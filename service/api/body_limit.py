@@ -6,11 +6,13 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.errors import LastpageError
+
 MAX_BODY_BYTES = 16 * 2**20
 """A `repro.yaml` of many requests, as JSON, takes some of that."""
 
 
-class BodyTooLarge(HTTPException):
+class BodyTooLarge(LastpageError, HTTPException):
     """A body has more bytes than are taken."""
 
     def __init__(self, at_least: int) -> None:

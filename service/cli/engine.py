@@ -25,7 +25,7 @@ def engine_install(
 ) -> None:
     """Install a release of SGLang in an environment of its own, for the CPU rehearsal."""
     from service.engine.install.install import install
-    from service.engine.installation import EngineError
+    from service.errors import EngineError
     from service.home import Home
 
     try:
@@ -41,7 +41,7 @@ def engine_ensure(
 ) -> None:
     """Have an engine to run on: this machine's own where it has an NPU, else that release, installed if it is not."""
     from service.engine.install.install import ensure
-    from service.engine.installation import EngineError
+    from service.errors import EngineError
     from service.home import Home
 
     try:
@@ -64,8 +64,8 @@ def engine_add(
     Nothing is changed there.
     """
     from service.engine.check import check
-    from service.engine.installation import EngineError
     from service.engine.registry import EngineRegistry
+    from service.errors import EngineError
     from service.home import Home
 
     home = Home.default()
@@ -94,8 +94,8 @@ def engine_list() -> None:
 def engine_check(name: Annotated[str, typer.Argument(help="Engine to ask.")]) -> None:
     """Ask an engine which SGLang it has, whether its allocator has the clamp, and which NPUs it sees."""
     from service.engine.check import check
-    from service.engine.installation import EngineError
     from service.engine.registry import EngineRegistry
+    from service.errors import EngineError
     from service.home import Home
     from service.report.listings import print_check
 
@@ -112,8 +112,8 @@ def engine_check(name: Annotated[str, typer.Argument(help="Engine to ask.")]) ->
 @engine_app.command("remove")
 def engine_remove(name: Annotated[str, typer.Argument(help="Engine to forget.")]) -> None:
     """Forget an engine, and delete its environment if lastpage built it."""
-    from service.engine.installation import EngineError
     from service.engine.registry import EngineRegistry
+    from service.errors import EngineError
     from service.home import Home
 
     try:

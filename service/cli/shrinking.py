@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from pathlib import Path
 from textwrap import shorten
@@ -13,11 +12,11 @@ from rich.console import Console
 from rich.text import Text
 
 from loadgen.scenarios.waves.scenario import Waves, WaveSpec
+from loadgen.sglang.releases import rules_for
 from loadgen.shrink.on_model import ServerModel, model_of
 from service.cli.soak import EXIT_INTERRUPTED, EXIT_NOT_STARTED, EXIT_SPEC, print_faults, signals_heard
 from service.engine.crash.signatures import CrashKind
-from service.engine.installation import EngineError
-from service.execution.launching import configuration_of, plan_for
+from service.errors import EngineError
 from service.execution.preflight import Prepared, prepare
 from service.execution.repro import CRASH_LABEL, FINDING_LABEL
 from service.home import Home
@@ -33,8 +32,6 @@ from service.spec.spec import RunSpec, load_yaml, parse_spec
 EXIT_FLAKY = 1
 EXIT_NO_CRASH = 3
 _EXIT = {End.CONFIRMED: 0, End.FLAKY: EXIT_FLAKY, End.NO_CRASH: EXIT_NO_CRASH}
-_CHUNKED_PREFILL = "--chunked-prefill-size"
-_USUAL_CHUNK = 8192
 _WAVES_SHOWN = 5
 _WIDTH = 100
 
@@ -111,7 +108,7 @@ class _Shrinking:
         try:
             self._began = time.monotonic()
             async with EngineTrials(self._repro, self._prepared, self._folder, self._tell) as trials:
-                model = await anyio.to_thread.run_sync(self._model)
+                model = self._model()
                 self._session = Session(
                     self._repro, trials, self._folder, self._tell, budget_seconds=self._budget, model=model
                 )
@@ -125,14 +122,13 @@ class _Shrinking:
 
     def _model(self) -> ServerModel | None:
         """The model of the engine's scheduler; None when its release is not known."""
-        with tempfile.TemporaryDirectory() as folder:
-            plan = plan_for(self._repro, self._prepared, Path(folder))
-        traits = configuration_of(plan, self._prepared.pool)
         version = self._prepared.check.version
         if version is None:
             return None
-        chunk = plan.argv[plan.argv.index(_CHUNKED_PREFILL) + 1] if _CHUNKED_PREFILL in plan.argv else _USUAL_CHUNK
-        return model_of(traits, version=version, chunked_prefill_size=int(chunk))
+        release = rules_for(version)
+        if release.assumed:
+            self._tell(f"SGLang {version} is not known: the model assumes the rules of {release.release}")
+        return model_of(self._prepared.server)
 
     def _tell(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)

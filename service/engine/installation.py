@@ -1,11 +1,4 @@
-"""What an engine is, and what can be wrong with one.
-
-EngineError
-├── EngineNotFound        no engine of that name, or none at all
-├── EngineNameRefused     the name cannot be used, or is taken
-├── EngineInUse           another engine is built on this one
-└── InstallFailed         the environment could not be built
-"""
+"""What an engine is."""
 
 from __future__ import annotations
 
@@ -15,26 +8,6 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
-
-
-class EngineError(RuntimeError):
-    """Something about an engine that the person who asked can put right."""
-
-
-class EngineNotFound(EngineError):
-    """No such engine."""
-
-
-class EngineNameRefused(EngineError):
-    """The name cannot be used for this engine."""
-
-
-class EngineInUse(EngineError):
-    """The engine cannot be removed: another one is built on it."""
-
-
-class InstallFailed(EngineError):
-    """The engine's environment could not be built. The message ends with the log's tail."""
 
 
 class Engine(BaseModel):

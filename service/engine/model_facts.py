@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from service.errors import LastpageError
+
 _LARGEST_VOCABULARY = 10_000_000
 # SGLang wants prompt and answer together to leave this much of the context free, and cuts answers that do not
 # (`managers/scheduler.py`, `init_req_max_new_tokens`, of 0.5.23).
 _CONTEXT_KEPT_BACK = 2
 
 
-class ModelNotUsable(ValueError):
+class ModelNotUsable(LastpageError):
     """The folder is not that of a model that can be served; the message says why."""
 
 

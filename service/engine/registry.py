@@ -11,14 +11,8 @@ from packaging.version import InvalidVersion, Version
 from pydantic import ValidationError
 
 from service.engine.check import check
-from service.engine.installation import (
-    NAME_PATTERN,
-    Engine,
-    EngineError,
-    EngineInUse,
-    EngineNameRefused,
-    EngineNotFound,
-)
+from service.engine.installation import NAME_PATTERN, Engine
+from service.errors import EngineError, EngineInUse, EngineNameRefused, EngineNotFound
 from service.files import write_atomically
 from service.home import Home
 

@@ -1,22 +1,16 @@
-"""How an engine is launched for a run, and what its argument list tells of it."""
+"""How an engine is launched for a run, and the client that its load is sent by."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from loadgen.http.client import GenerateClient, Sampling
-from loadgen.sglang.pages import Pool
-from loadgen.sglang.server import ServerConfiguration
-from service.engine.model_facts import ModelFacts
 from service.engine.overlay import write_overlay
 from service.engine.process.command import LaunchPlan, plan_launch
 from service.engine.process.ports import free_port
 from service.execution.preflight import Prepared
-from service.execution.server_configuration import server_configuration
 from service.runs.folder import OVERLAY_FOLDER
 from service.spec.spec import RunSpec
-
-_INCREMENTAL_STREAMS = "--incremental-streaming-output"
 
 
 def plan_for(spec: RunSpec, prepared: Prepared, folder: Path) -> LaunchPlan:
@@ -44,15 +38,10 @@ def plan_for(spec: RunSpec, prepared: Prepared, folder: Path) -> LaunchPlan:
     )
 
 
-def configuration_of(plan: LaunchPlan, pool: Pool) -> ServerConfiguration:
-    """What a scenario knows of the engine beforehand."""
-    return server_configuration(pool, plan.argv)
-
-
-def client_of(plan: LaunchPlan, facts: ModelFacts) -> GenerateClient:
+def client_of(plan: LaunchPlan, prepared: Prepared) -> GenerateClient:
     """The client of an engine, for load."""
     return GenerateClient(
         plan.url,
-        sampling=Sampling(never=facts.end_tokens),
-        incremental_streams=_INCREMENTAL_STREAMS in plan.argv,
+        sampling=Sampling(never=prepared.facts.end_tokens),
+        incremental_streams=prepared.server.incremental_streams,
     )

@@ -11,14 +11,16 @@ from pydantic import ValidationError
 from loadgen.coverage import Coverage
 from loadgen.scenarios import SCENARIOS, NoOptions, Scenario, Streamed
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.server import EngineNeeds
+from loadgen.sglang.releases import ReleaseRules, rules_for
+from loadgen.sglang.server import EngineNeeds, ServerConfiguration
 from service.engine.check import EngineCheck, check
-from service.engine.installation import Engine, EngineError, EngineNotFound
+from service.engine.installation import Engine
 from service.engine.model_facts import ModelFacts, ModelNotUsable, read_model
 from service.engine.process.arguments import layered, refused_arguments
 from service.engine.process.ports import PortUnavailable, check_port
 from service.engine.registry import EngineRegistry
 from service.engine.tiny_model import write_tiny_model
+from service.errors import EngineError, EngineNotFound
 from service.execution.server_configuration import server_configuration
 from service.home import Home
 from service.plugin.settings import Profile
@@ -29,7 +31,11 @@ from service.spec.thresholds import COVERAGE_SHARE, LATENCIES, Threshold
 
 @dataclass(frozen=True)
 class Prepared:
-    """A spec with everything that it refers to."""
+    """A spec with everything that it refers to.
+
+    Attributes:
+        server: how the engine will schedule, from all arguments that it is launched with.
+    """
 
     engine: Engine
     check: EngineCheck
@@ -37,11 +43,16 @@ class Prepared:
     facts: ModelFacts
     scenario: type[Scenario[Any]]
     options: NoOptions
-    pool: Pool
+    server: ServerConfiguration
+
+    @property
+    def release(self) -> ReleaseRules:
+        """How the engine's release schedules."""
+        return rules_for(self.check.version)
 
     @property
     def needs(self) -> EngineNeeds:
-        return self.scenario.engine_needs(self.pool, self.options)
+        return self.scenario.engine_needs(self.server.pool, self.options)
 
 
 def prepare(spec: RunSpec, home: Home) -> tuple[Prepared | None, list[Fault]]:
@@ -62,14 +73,19 @@ def prepare(spec: RunSpec, home: Home) -> tuple[Prepared | None, list[Fault]]:
     faults += engine_faults
     model, facts, model_faults = _model(spec, home, checked.profile if checked else Profile.REHEARSAL)
     faults += model_faults
+    server = None
     if scenario is not None and options is not None and facts is not None:
         faults += _context(spec, scenario, options, pool, facts)
     if scenario is not None and options is not None:
-        faults += _coverage(spec, scenario, options, pool)
+        # The controller's own arguments hold none of these: see `arguments.OWNED`.
+        arguments = layered(scenario.engine_needs(pool, options).arguments, spec.engine.args)
+        rules = rules_for(checked.version if checked else None).rules
+        server = server_configuration(pool, arguments, rules)
+        faults += _coverage(spec, server)
         faults += _latencies(spec, scenario, options)
-    if faults or not (engine and checked and model and facts and scenario and options is not None):
+    if faults or not (engine and checked and model and facts and scenario and options is not None and server):
         return None, faults
-    return Prepared(engine, checked, model, facts, scenario, options, pool), []
+    return Prepared(engine, checked, model, facts, scenario, options, server), []
 
 
 def _scenario(spec: RunSpec, pool: Pool) -> tuple[type[Scenario[Any]] | None, NoOptions | None, list[Fault]]:
@@ -138,15 +154,15 @@ def _model(spec: RunSpec, home: Home, profile: Profile) -> tuple[Path | None, Mo
         return None, None, [Fault(field="engine.model", value=spec.engine.model, message=message)]
 
 
-def _coverage(spec: RunSpec, scenario: type[Scenario[Any]], options: NoOptions, pool: Pool) -> list[Fault]:
+def _coverage(spec: RunSpec, server: ServerConfiguration) -> list[Fault]:
     """What is asked of the coverage of the edge where nothing of it can be reached."""
     thresholds = map(Threshold.parse, spec.thresholds)
     asked = [str(each) for each in thresholds if each.measure == COVERAGE_SHARE and not each.holds(0)]
     if spec.load.until_coverage is None and not asked:
         return []
-    arguments = layered(scenario.engine_needs(pool, options).arguments, spec.engine.args)
-    if Coverage(server_configuration(pool, arguments)).reachable_tight:
+    if Coverage(server).reachable_tight:
         return []
+    pool = server.pool
     message = (
         f"on {pool.pages} pages of {pool.page_size}, launched as this is, no step at the edge can be reached, and the "
         "share that is covered stays 0; allowed: none, or a larger pool"

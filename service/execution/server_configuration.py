@@ -1,33 +1,55 @@
-"""What a scenario and the coverage of the edge know of the server, from how it was launched (pure)."""
+"""The one place where SGLang's final arguments become what the project knows of its server (pure)."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from loadgen.sglang.pages import Pool
+from loadgen.sglang.releases import NEWEST
+from loadgen.sglang.rules import Rules
 from loadgen.sglang.server import ServerConfiguration
+from service.engine.process.arguments import options_given
 
-_OVERLAP_OFF = "--disable-overlap-schedule"
-_PREFIX_CACHE_OFF = "--disable-radix-cache"
-_MOST_RUNNING = "--max-running-requests"
+OVERLAP_OFF = "--disable-overlap-schedule"
+PREFIX_CACHE_OFF = "--disable-radix-cache"
+MOST_RUNNING = "--max-running-requests"
+PREFILL_SIZE = "--chunked-prefill-size"
+INCREMENTAL_STREAMS = "--incremental-streaming-output"
+# Its name up to SGLang 0.5.18; later releases refuse it.
+INCREMENTAL_STREAMS_BEFORE = "--stream-output"
+OPTIONS = (
+    OVERLAP_OFF,
+    PREFIX_CACHE_OFF,
+    MOST_RUNNING,
+    PREFILL_SIZE,
+    INCREMENTAL_STREAMS,
+    INCREMENTAL_STREAMS_BEFORE,
+)
+"""The options that decide what is known of a server. Pool and page size are the spec's own: see `arguments.OWNED`."""
 
 
-def server_configuration(pool: Pool, arguments: Sequence[str]) -> ServerConfiguration:
-    """The server that is launched with these SGLang arguments."""
+def server_configuration(pool: Pool, arguments: Sequence[str], rules: Rules = NEWEST) -> ServerConfiguration:
+    """The server that is launched with these SGLang arguments.
+
+    Args:
+        arguments: of which the last one of a kind counts, as SGLang reads them.
+        rules: those of its release.
+    """
+    given = options_given(arguments, OPTIONS)
     return ServerConfiguration(
         pool,
-        overlap=_OVERLAP_OFF not in arguments,
-        prefix_cache=_PREFIX_CACHE_OFF not in arguments,
-        max_running_requests=_most_running(arguments),
+        overlap=OVERLAP_OFF not in given,
+        prefix_cache=PREFIX_CACHE_OFF not in given,
+        max_running_requests=_number(given, MOST_RUNNING),
+        chunked_prefill_size=_number(given, PREFILL_SIZE),
+        incremental_streams=INCREMENTAL_STREAMS in given or INCREMENTAL_STREAMS_BEFORE in given,
+        rules=rules,
     )
 
 
-def _most_running(arguments: Sequence[str]) -> int | None:
-    """The last one counts, as SGLang reads them."""
-    values = []
-    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
-        name, equals, value = argument.partition("=")
-        if name == _MOST_RUNNING:
-            values.append(value if equals else following)
-    return int(values[-1]) if values and values[-1].isdecimal() else None
+def _number(given: Mapping[str, str | None], name: str) -> int | None:
+    """An option's value; None where it is not given, or is no number, with which SGLang does not start."""
+    try:
+        return int(given.get(name) or "")
+    except ValueError:
+        return None

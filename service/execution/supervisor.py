@@ -24,7 +24,7 @@ from service.execution.aftermath import let_it_speak, survival
 from service.execution.evidence import STEPS_KEPT, SentWaves, describe_crash, unkillable, write_steps
 from service.execution.inspection import Inspection
 from service.execution.kernel_log import oom_kills
-from service.execution.launching import client_of, configuration_of, plan_for
+from service.execution.launching import client_of, plan_for
 from service.execution.measuring import histograms_of, measures_of
 from service.execution.preflight import Prepared, prepare
 from service.execution.recording import Recording
@@ -32,7 +32,8 @@ from service.execution.repro import keep_repro
 from service.execution.watch import Alarm, Watch
 from service.home import Home
 from service.runs.executor import RunObserver
-from service.runs.model import Crash, EngineInfo, Finding, Measures, Progress, Run, RunResult, RunStatus
+from service.runs.model import Crash, EngineInfo, EngineRules, Finding, Measures, Progress, Run, RunResult, RunStatus
+from service.runs.server import ServerInfo
 from service.spec.faults import Fault
 from service.spec.spec import RunSpec
 
@@ -102,13 +103,15 @@ class _RunExecution:
         return self._result(RunStatus.FINISHED, *self._notes)
 
     def _describe_engine(self) -> EngineInfo:
-        checked = self._prepared.check
+        checked, release = self._prepared.check, self._prepared.release
         return EngineInfo(
             name=self._prepared.engine.name,
             profile=checked.profile,
             sglang_version=checked.version or "unknown",
+            rules=EngineRules(release=release.release, assumed=release.assumed),
             allocator=self._spec.engine.allocator,
             arguments=self._plan.argv,
+            server=ServerInfo.of(self._prepared.server),
             environment=self._prepared.needs.environment,
             clamp=checked.clamp,
             device=checked.npu.name,
@@ -127,10 +130,10 @@ class _RunExecution:
         return self._ready
 
     async def _under_load(self, process: EngineProcess, ready: Ready) -> None:
-        server = configuration_of(self._plan, self._prepared.pool)
+        server = self._prepared.server
         self._recording = Recording(self._plan.flight, server)
         facts = self._prepared.facts
-        client = client_of(self._plan, facts)
+        client = client_of(self._plan, self._prepared)
         prompts = PromptMaker(self._seed, range(facts.vocabulary))
         # It may have a long trace to read.
         scenario = self._scenario = await anyio.to_thread.run_sync(

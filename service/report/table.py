@@ -13,7 +13,7 @@ from service.engine.process.command import LOG_FILE
 from service.report.hints import hints, restarts_text
 from service.runs.coverage import EdgeCoverage
 from service.runs.folder import REPRO_FILE, files_of_a_run
-from service.runs.model import CANCELLED_OUTCOME, Crash, Finding, Measures, Run, Verdict, WitnessMeasures
+from service.runs.model import CANCELLED_OUTCOME, Crash, EngineInfo, Finding, Measures, Run, Verdict, WitnessMeasures
 
 _FAILURES_SHOWN = 3
 _LOG_LINES_SHOWN = 12
@@ -25,6 +25,8 @@ def print_result(console: Console, run: Run) -> None:
     console.print(Text(describe(run), style="bold"), soft_wrap=True)
     if run.ready_at is not None or run.measures.decode_steps:
         console.print(result_table(run.measures))
+    if rules := rules_text(run.engine):
+        console.print(Text(f"rules    {rules}", style="yellow"), soft_wrap=True)
     for crash in run.crashes:
         console.print(crash_text(crash), soft_wrap=True)
     for finding in run.findings:
@@ -82,6 +84,16 @@ def describe(run: Run) -> str:
         where = f"{engine.name} (SGLang {engine.sglang_version}, {engine.profile.value})"
     pool = f"{spec.engine.pool_pages:,} pages of {spec.engine.page_size:,}"
     return f"{spec.load.scenario} on {where}, {spec.engine.allocator.value} allocator, {pool}, seed {spec.load.seed}"
+
+
+def rules_text(engine: EngineInfo | None) -> str:
+    """What is assumed of how the engine schedules; empty when its release was read."""
+    if engine is None or engine.rules is None or not engine.rules.assumed:
+        return ""
+    return (
+        f"assumed to be those of SGLang {engine.rules.release}: {engine.sglang_version} is not known, and it may "
+        "schedule otherwise than the load and coverage expect"
+    )
 
 
 def crash_line(crash: Crash) -> Text:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from loadgen.coverage import After, Cell, Coverage, Relation
 from loadgen.sglang.pages import Pool
+from loadgen.sglang.releases import RELEASES, rules_for
 from loadgen.sglang.server import ServerConfiguration
 from service.spec.spec import MAX_PAGE_SIZE, MAX_POOL_PAGES, MIN_PAGE_SIZE, MIN_POOL_PAGES
 
@@ -28,6 +29,9 @@ class CoveredServer(_Value):
     overlap: bool
     prefix_cache: bool
     max_running_requests: int | None = Field(default=None, ge=0)
+    rules: str | None = Field(
+        default=None, description="The first release of SGLang that schedules by the same rules; null: the newest."
+    )
 
     @classmethod
     def of(cls, server: ServerConfiguration) -> CoveredServer:
@@ -37,11 +41,13 @@ class CoveredServer(_Value):
             overlap=server.overlap,
             prefix_cache=server.prefix_cache,
             max_running_requests=server.max_running_requests,
+            rules=RELEASES.first_with(server.rules),
         )
 
     def configuration(self) -> ServerConfiguration:
         pool = Pool(self.page_size, self.pool_pages)
-        return ServerConfiguration(pool, self.overlap, self.prefix_cache, self.max_running_requests)
+        rules = rules_for(self.rules).rules
+        return ServerConfiguration(pool, self.overlap, self.prefix_cache, self.max_running_requests, rules=rules)
 
 
 class CellShare(_Value):

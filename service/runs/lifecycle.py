@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from service.errors import LastpageError
 from service.runs.model import Run, RunStatus
 
 _STOPPED = frozenset({RunStatus.CANCELLED, RunStatus.INTERRUPTED})
@@ -30,7 +31,7 @@ NEXT: dict[RunStatus, frozenset[RunStatus]] = {
 """The statuses that may follow each status; a run that waits may say anew for what."""
 
 
-class InvalidTransition(RuntimeError):
+class InvalidTransition(LastpageError):
     """A status that may not follow the one before it."""
 
     def __init__(self, run_id: str, current: RunStatus, following: RunStatus) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from service.errors import LastpageError
 from service.runs.active_run import Listener, LiveRun, ReportWriter, utc_now
 from service.runs.events import EventType, RunEvent
 from service.runs.executor import Executor
@@ -32,7 +33,7 @@ _CANCELLED_WAITING = RunResult(status=RunStatus.CANCELLED, detail="cancelled bef
 _logger = logging.getLogger(__name__)
 
 
-class RunEnded(RuntimeError):
+class RunEnded(LastpageError):
     """What was asked for needs a run that has not ended."""
 
     def __init__(self, run: Run) -> None:
@@ -40,7 +41,7 @@ class RunEnded(RuntimeError):
         self.run = run
 
 
-class NotAccepting(RuntimeError):
+class NotAccepting(LastpageError):
     """No run is accepted now: too many wait, or the controller is stopping."""
 
 

@@ -14,6 +14,7 @@ from loadgen.statistics.histogram import Counts
 from service.engine.crash.signatures import CrashKind
 from service.plugin.settings import Allocator, Profile
 from service.runs.coverage import EdgeCoverage
+from service.runs.server import ServerInfo
 from service.spec.spec import RunSpec
 
 SUCCESSFUL_OUTCOME = "done"
@@ -214,14 +215,25 @@ class Crash(Value):
     )
 
 
+class EngineRules(Value):
+    """The rules of scheduling that the load and coverage expect."""
+
+    release: str = Field(description="The release of SGLang whose rules they are.")
+    assumed: bool = Field(description="Whether the engine's own version is not known, and may have others.")
+
+
 class EngineInfo(Value):
     """The engine that ran."""
 
     name: str
     profile: Profile
     sglang_version: str
+    rules: EngineRules | None = Field(
+        default=None, description="Of its scheduling, as the load and coverage expect it."
+    )
     allocator: Allocator
     arguments: tuple[str, ...] = Field(description="The full argument list, in order.")
+    server: ServerInfo | None = Field(default=None, description="What those arguments make of the server.")
     environment: Mapping[str, str] = Field(
         default_factory=dict, description="Environment variables with which the scenario has SGLang launched."
     )

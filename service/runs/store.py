@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from service.errors import LastpageError
 from service.runs.model import Run, RunStatus
 
 
-class RunNotFound(LookupError):
+class RunNotFound(LastpageError):
     """There is no run of that id."""
 
     def __init__(self, run_id: str) -> None:

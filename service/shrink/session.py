@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from loadgen.scenarios.waves.scenario import WavesOptions
 from loadgen.sglang.pages import Pool
+from loadgen.sglang.releases import NEWEST
 from loadgen.shrink import AS_IT_IS, Case, Proposal, search
 from loadgen.shrink.on_model import ServerModel
 from service.execution.repro import CRASH_LABEL, REPRO_THRESHOLDS, options_of
@@ -122,7 +123,8 @@ class Session:
 
     async def _search(self, likely: list[Case], known: bool) -> None:
         foresee = self._model.foresees if self._model is not None else None
-        proposals = search(self.original, likely=likely, known=known, foresee=foresee, patience=PATIENCE)
+        rules = self._model.rules if self._model is not None else NEWEST
+        proposals = search(self.original, likely=likely, known=known, foresee=foresee, patience=PATIENCE, rules=rules)
         crashed: bool | None = None
 
         def following() -> Proposal | None:

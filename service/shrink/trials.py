@@ -26,7 +26,7 @@ from service.engine.process.readiness import Ready, wait_ready
 from service.execution.aftermath import let_it_speak, survival
 from service.execution.evidence import STEPS_KEPT, describe_crash, write_steps
 from service.execution.kernel_log import oom_kills
-from service.execution.launching import client_of, configuration_of, plan_for
+from service.execution.launching import client_of, plan_for
 from service.execution.preflight import Prepared
 from service.execution.recording import Recording
 from service.execution.watch import Alarm, Watch
@@ -98,7 +98,7 @@ class EngineTrials:
             began = time.monotonic()
             self._engine = await self._boot()
             boot_seconds = time.monotonic() - began
-        elif configuration_of(self._engine.process.plan, case.pool).prefix_cache:
+        elif self._prepared.server.prefix_cache:
             await _flush(self._engine.process.plan)
         began = time.monotonic()
         crash, steps = await self._load(self._engine, case)
@@ -124,8 +124,8 @@ class EngineTrials:
         process, plan = engine.process, engine.process.plan
         facts, seed, hang_seconds = self._prepared.facts, self._spec.load.seed or 0, self._spec.engine.hang_seconds
         recording = Recording(plan.flight)
-        client = client_of(plan, facts)
-        scenario = Waves(configuration_of(plan, case.pool), WavesOptions(waves=case.written()), seed)
+        client = client_of(plan, self._prepared)
+        scenario = Waves(self._prepared.server, WavesOptions(waves=case.written()), seed)
         driver = Driver(scenario, client, recording, PromptMaker(seed, range(facts.vocabulary)))
         watch = Watch(process, recording, lambda: driver.open_requests, hang_seconds)
         kills_before = oom_kills()

@@ -11,6 +11,8 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
+from service.errors import LastpageError
+
 _LISTS = {
     "thresholds": "[critical_share >= 80%]",
     "args": "[--tp, 2]",
@@ -87,7 +89,7 @@ class Fault(BaseModel):
         return f"{self.field or 'spec'}{given}: {self.message}"
 
 
-class InvalidSpec(ValueError):
+class InvalidSpec(LastpageError):
     """A spec that cannot work, with every fault that was found."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:

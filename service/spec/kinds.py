@@ -11,17 +11,19 @@ from typing import Any, ClassVar, NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
+from service.errors import LastpageError
+
 COMPARISONS = ("==", "!=", ">=", "<=", ">", "<")
 
 _NUMBER = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*(%?)")
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
-class InvalidCondition(ValueError):
+class InvalidCondition(LastpageError, ValueError):
     """A text that is no condition: what is wrong with it, and what is allowed."""
 
 
-class NotOfThisForm(ValueError):
+class NotOfThisForm(LastpageError, ValueError):
     """A value that is not of the form in which such values are written."""
 
 

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.bench_serving_load import command_line
 from benchmarks.client_cost import OURS, PEER, Costs, Worker, describe
 from benchmarks.client_load import Job
-from service.engine.installation import EngineError
+from service.errors import EngineError
 
 JOB = Job("http://127.0.0.1:1", True, requests=100, at_once=10, batch=8, prompt_tokens=300, new_tokens=4)
 

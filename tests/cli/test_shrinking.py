@@ -14,9 +14,11 @@ from typer.testing import CliRunner, Result
 
 import service.cli.shrinking as command
 from loadgen.sglang.pages import Pool
+from loadgen.sglang.releases import rules_for
+from loadgen.sglang.server import ServerConfiguration
 from loadgen.shrink import Case
 from service.cli.main import app
-from service.engine.installation import EngineError
+from service.errors import EngineError
 from service.shrink.trials import Attempt
 from service.spec.faults import Fault
 from service.spec.spec import load_yaml
@@ -38,10 +40,10 @@ class Engine(OnModel):
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A 0.5.18 that is prepared."""
     monkeypatch.setenv("LASTPAGE_HOME", str(tmp_path / "home"))
-    prepared = SimpleNamespace(check=SimpleNamespace(version="0.5.18"), pool=Pool(128, 32))
+    release = rules_for("0.5.18")
+    server = ServerConfiguration(Pool(128, 32), chunked_prefill_size=8192, rules=release.rules)
+    prepared = SimpleNamespace(check=SimpleNamespace(version="0.5.18"), release=release, server=server)
     monkeypatch.setattr(command, "prepare", lambda *_: (prepared, []))
-    plan = SimpleNamespace(argv=("--disable-radix-cache", "--chunked-prefill-size", "8192"))
-    monkeypatch.setattr(command, "plan_for", lambda *_: plan)
     use(monkeypatch, Engine())
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.installation import Engine, EngineInUse, EngineNameRefused, EngineNotFound
+from service.engine.installation import Engine
 from service.engine.registry import EngineRegistry
+from service.errors import EngineInUse, EngineNameRefused, EngineNotFound
 from service.home import Home
 from tests.engine.interpreters import answering
 

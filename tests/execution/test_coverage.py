@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from loadgen.coverage import Cell, Coverage
 from loadgen.sglang.pages import Pool
+from loadgen.sglang.releases import RELEASES, rules_for
 from loadgen.sglang.server import ServerConfiguration
 from service.execution.recording import Recording
 from service.plugin.recorder import FlightRecorder
@@ -56,6 +58,14 @@ def test_a_told_coverage_is_read_back_as_it_was() -> None:
     back = read_back(told)
     assert (back.hits, back.reachable, back.unforeseen) == (coverage.hits, coverage.reachable, coverage.unforeseen)
     assert back.share == coverage.share
+
+
+@pytest.mark.parametrize("release", RELEASES.different)
+def test_a_coverage_is_read_back_with_the_rules_of_its_release(release: str) -> None:
+    server = replace(SERVER, overlap=True, rules=rules_for(release).rules)
+    told = EdgeCoverage.model_validate_json(edge_coverage(Coverage(server), server, cells=True).model_dump_json())
+    assert told.server.rules == release and told.server.configuration() == server
+    assert read_back(told).reachable == Coverage(server).reachable
 
 
 def test_every_step_that_a_run_takes_is_counted(tmp_path: Path, writer: FlightRecorder) -> None:

@@ -46,7 +46,7 @@ def test_a_spec_that_can_work_is_prepared_with_all_that_it_refers_to(home: Home,
     prepared, found = prepare(parse_spec({"engine": {"name": "mine"}}), home)
     assert found == [] and prepared is not None
     assert (prepared.engine.python, prepared.check.version) == (python, "0.5.23")
-    assert (prepared.scenario, prepared.pool) == (Tight, Pool(128, 32))
+    assert (prepared.scenario, prepared.server.pool) == (Tight, Pool(128, 32))
     assert prepared.facts.end_tokens == () and (prepared.model / "config.json").exists()
     assert "--disable-radix-cache" in prepared.needs.arguments
     assert calls(python) == 1

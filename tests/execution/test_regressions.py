@@ -8,11 +8,13 @@ import pytest
 
 from loadgen.scenarios.waves.scenario import WavesOptions
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.releases import Release
+from loadgen.sglang.rules import Rules
 from loadgen.shrink import Case
 from loadgen.shrink.on_model import ServerModel
 from service.engine.crash.signatures import CrashKind
 from service.spec.spec import load_yaml, parse_spec
+
+from ..loadgen.releases import DIFFERENT, NAMES
 
 FILES = sorted((Path(__file__).parents[1] / "regressions").glob("*.yaml"))
 
@@ -30,10 +32,10 @@ def test_it_is_a_spec_of_waves_that_says_of_which_crash(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-@pytest.mark.parametrize("release", list(Release), ids=lambda release: release.value)
-def test_the_model_foresees_a_critical_step_on_every_release(file: Path, release: Release) -> None:
+@pytest.mark.parametrize("rules", DIFFERENT, ids=NAMES)
+def test_the_model_foresees_a_critical_step_on_every_release(file: Path, rules: Rules) -> None:
     """So a release that survives it has met the edge, and not passed it by."""
     spec = parse_spec(load_yaml(file))
     case = Case.of(Pool(spec.engine.page_size, spec.engine.pool_pages), WavesOptions.model_validate(spec.load.options))
     assert case.size.requests == 2
-    assert ServerModel(True, release, 8192).foresees(case)
+    assert ServerModel(True, rules, 8192).foresees(case)

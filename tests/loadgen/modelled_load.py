@@ -9,10 +9,12 @@ from loadgen.requests.wave import Wave
 from loadgen.scenarios.base import Observation, Scenario
 from loadgen.scenarios.tight.scenario import Tight, TightOptions
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.releases import Release
+from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import Request, Scheduler
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ModelStep
+
+from .releases import NEW
 
 _ITERATIONS_A_SECOND = 500
 _CHECKED_EVERY = 50
@@ -104,7 +106,7 @@ def tight_load(
     *,
     overlap: bool = True,
     told_overlap: bool | None = None,
-    release: Release = Release.V0_5_23,
+    rules: Rules = NEW,
     queue: int = 64,
     needs: tuple[int, ...] | None = None,
     steps_per_need: int = 256,
@@ -122,7 +124,7 @@ def tight_load(
     scheduler = Scheduler(
         pool,
         overlap=overlap,
-        release=release,
+        rules=rules,
         chunked_prefill_size=int(arguments[arguments.index("--chunked-prefill-size") + 1]),
     )
     told = overlap if told_overlap is None else told_overlap

@@ -17,7 +17,7 @@ from service.plugin.recorder import FlightRecorder
 from service.report.flight_table import LoadSteps, load_beside, print_flight
 from service.report.listings import print_check
 from service.report.table import print_result, short_detail
-from service.runs.model import Measures
+from service.runs.model import EngineRules, Measures
 from tests.report.test_json_report import crashed
 
 
@@ -49,6 +49,18 @@ def test_a_result_speaks_for_itself(tmp_path: Path) -> None:
     assert "3 taken back by lastpage when the load ended" in text
     assert "+1" in text and "pages left over (+) or short (-)" in text
     assert "decode step 17 since boot" in text
+
+
+def test_a_result_says_when_the_rules_of_the_release_are_assumed(tmp_path: Path) -> None:
+    run = crashed(tmp_path)
+    assert run.engine is not None
+    for assumed in (True, False):
+        rules = EngineRules(release="0.5.23", assumed=assumed)
+        engine = run.engine.model_copy(update={"rules": rules, "sglang_version": "0.5.31"})
+        console, stream = printed(width=200)
+        print_result(console, run.model_copy(update={"engine": engine}))
+        told = "rules    assumed to be those of SGLang 0.5.23: 0.5.31 is not known"
+        assert (told in stream.getvalue()) == assumed
 
 
 def test_a_failure_that_can_be_made_again_comes_with_the_commands_that_do(tmp_path: Path) -> None:

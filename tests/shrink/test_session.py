@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from loadgen.scenarios.waves.scenario import WavesOptions
-from loadgen.sglang.releases import Release
 from loadgen.shrink import Case
 from loadgen.shrink.on_model import ServerModel
 from service.engine.crash.signatures import CrashKind
@@ -19,9 +18,11 @@ from service.shrink.trials import Attempt
 from service.spec.spec import RunSpec, load_yaml, parse_spec
 from tests.fake_executor import CRASH
 
+from ..loadgen.releases import OLD
+
 pytestmark = pytest.mark.anyio
 
-MODEL = ServerModel(True, Release.V0_5_18, 8192)
+MODEL = ServerModel(True, OLD, 8192)
 REPRO: dict[str, Any] = {
     "name": "repro of a run",
     "labels": {"crash": "oob_index", "repro_of": "a run"},

@@ -11,6 +11,10 @@ import random
 from collections import deque
 from collections.abc import Iterable
 
+from ...errors import LoadError
+from ...sglang.admission import most_admitted
+from ...sglang.releases import NEWEST
+from ...sglang.rules import Rules
 from ...sglang.steps import ObservedStep
 from .crossing_schedule import PAUSE_STEPS, CrossingSchedule
 from .forecast import AdmissionPass, CarouselForecast
@@ -21,7 +25,7 @@ _USUAL_SHORTAGE = 8
 """A part of the rows may be missing before a step is given up to make more of them."""
 
 
-class OutOfStep(Exception):
+class OutOfStep(LoadError):
     """The server did something that the carousel did not foresee, so that what it believes is no longer true.
 
     Attributes:
@@ -41,15 +45,17 @@ class Carousel:
         prefill_pages: pages that one prefill takes.
         overlap: whether the server schedules a step before it has the results of the one before (its default).
         seed: of the order in which requests cross where any will do.
+        rules: those of the server's release.
 
     Attributes:
         free: pages that were free after the last step that was seen, without those of the requests that ended with it.
     """
 
-    def __init__(self, page_size: int, prefill_pages: int, overlap: bool, seed: int = 0) -> None:
+    def __init__(self, page_size: int, prefill_pages: int, overlap: bool, seed: int = 0, rules: Rules = NEWEST) -> None:
         self._page_size = page_size
         self._prefill_pages = prefill_pages
         self._overlap = overlap
+        self._rules = rules
         self._now = 0
         self._late = False
         self._random = random.Random(seed)
@@ -93,8 +99,8 @@ class Carousel:
     def successors(self, count: int, schedule: CrossingSchedule) -> list[QueuedRequest]:
         """The next requests to queue, so that in each decode step as many cross as the schedule says.
 
-        In a pass of admissions they take what is free but for the pages that the next step needs. AdmissionPass
-        charges each of them a page too many, so at most as many are admitted as pages are to be left.
+        In a pass of admissions they take what is free but for the pages that the next step needs. The more of these
+        there are, the more requests one pass admits (`most_admitted`).
         """
         planned: list[QueuedRequest] = []
         barred = 0
@@ -106,7 +112,7 @@ class Carousel:
             queued = self._next_ticket(admission, forecast, schedule, barred)
             if queued is None:
                 # Whoever is planned next is in the queue by then, and must not be admitted in this pass.
-                barred = max(barred, admission.room)
+                barred = max(barred, admission.left)
             else:
                 planned.append(queued)
                 barred = 0
@@ -121,6 +127,7 @@ class Carousel:
             page_size=self._page_size,
             overlap=self._overlap,
             late=self._late,
+            rules=self._rules,
         )
         last = self._now + _FARTHEST_STEPS + len(self.queue) + count
         while len(planned) < count and forecast.step < last:
@@ -132,7 +139,7 @@ class Carousel:
     ) -> QueuedRequest | None:
         leave, missing = self._aims(admission, forecast, schedule)
         pages = min(admission.free - leave, self._prefill_pages - 1 - admission.pages)
-        most = leave - admission.admitted
+        most = most_admitted(leave, self._rules) - admission.admitted
         if pages < 1 or most < 1:
             return None
         share = -(-pages // max(1, min(missing - admission.admitted, most, pages)))

@@ -1,7 +1,8 @@
 """What SGLang's scheduler will do with a carousel: who joins in which decode step, and how many pages are free (pure).
 
-It follows `get_next_batch_to_run` and `update_running_batch` of `managers/scheduler.py` (0.5.23) as far as a carousel
-can bring them: pages are never short, and prompts fit into one prefill.
+A carousel never lacks pages, and its prompts fit into one prefill. So the order of steps comes down to when pages come
+back and when the next pass of admissions is (`CarouselForecast.advance`), and a pass to the two formulas of
+`loadgen/sglang/admission.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ...sglang.admission import charge, is_admitted
+from ...sglang.releases import NEWEST
+from ...sglang.rules import Rules
 from .requests import QueuedRequest, RunningRequest
 
 
@@ -20,14 +24,14 @@ class AdmissionPass:
     Attributes:
         step: the decode step that those who are admitted join in.
         free: pages that are free now.
-        room: pages that admission takes to be left: it charges each request one too many.
+        left: pages that are left to the pass: free, and not charged to a request so far.
         admitted: requests so far.
         pages: pages that they hold.
     """
 
     step: int
     free: int
-    room: int
+    left: int
     admitted: int = 0
     pages: int = 0
 
@@ -58,6 +62,7 @@ class CarouselForecast:
         page_size: int,
         overlap: bool,
         late: bool,
+        rules: Rules = NEWEST,
     ) -> None:
         self.step = step
         self.free = free
@@ -67,6 +72,7 @@ class CarouselForecast:
         self._page_size = page_size
         self._overlap = overlap
         self._late = late
+        self._rules = rules
         self._queue = deque(queue)
         self._planner = planner
         self._crossing: defaultdict[int, list[RunningRequest]] = defaultdict(list)
@@ -115,7 +121,10 @@ class CarouselForecast:
         admission = AdmissionPass(self.step + 1, self.free, self.free)
         while True:
             queued = self._queue[0] if self._queue else self._planner(admission)
-            if queued is None or not queued.fits(admission.room, self._page_size):
+            if queued is None:
+                break
+            prompt = queued.shape(self._page_size).prompt_tokens
+            if not is_admitted(prompt, admission.left * self._page_size, self._page_size, self._rules):
                 break
             if self._queue:
                 self._queue.popleft()
@@ -123,7 +132,7 @@ class CarouselForecast:
             admission.admitted += 1
             admission.pages += queued.pages
             admission.free -= queued.pages
-            admission.room -= queued.pages + 1
+            admission.left -= charge(prompt, self._page_size, self._rules) // self._page_size
         self.free = admission.free
         return admission.admitted > 0
 

@@ -25,10 +25,6 @@ class QueuedRequest:
         steps = self.at_step if self.steps is None else self.steps
         return Shape(prompt_tokens=self.pages * page_size + 1 - self.at_step, max_new_tokens=steps + 1)
 
-    def fits(self, pages: int, page_size: int) -> bool:
-        """Whether it is admitted when so many pages are left: `PrefillAdder.add_one_req` of schedule_policy.py."""
-        return self.shape(page_size).prompt_tokens + page_size < pages * page_size
-
     def admitted_at(self, first_step: int) -> RunningRequest:
         """The same request once it runs, from its first decode step on."""
         crosses = first_step + self.at_step - 1

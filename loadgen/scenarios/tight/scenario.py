@@ -33,8 +33,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from ...requests.wave import Wave
+from ...sglang.admission import free_after, most_pages_each
 from ...sglang.launch import over_committing
 from ...sglang.pages import Pool, pages_for
+from ...sglang.releases import NEWEST
+from ...sglang.rules import Rules
 from ...sglang.server import EngineNeeds, ServerConfiguration
 from ...sglang.steps import ObservedStep
 from ..base import Misfit, NoOptions, Observation, PoolBounds, Restart, Scenario
@@ -151,8 +154,10 @@ class Tight(Scenario[TightOptions]):
         pool = self._pool
         self._phase = _Phase.OPENING
         self._lasting: int | None = None
-        self._carousel = Carousel(pool.page_size, prefill_pages(pool), self.server.overlap, self.seed)
-        self._seats = choose_seats(pool, self._leads[0])
+        self._carousel = Carousel(
+            pool.page_size, prefill_pages(pool), self.server.overlap, self.seed, self.server.rules
+        )
+        self._seats = choose_seats(pool, self._leads[0], self.server.rules)
         self._now = 0
         self._filled_at: int | None = None
         self._surplus: deque[int] = deque()
@@ -188,7 +193,7 @@ class Tight(Scenario[TightOptions]):
             if len(self._carousel.running) < self._lasting:
                 return []
             self._phase = _Phase.SEATING
-            pages = seat_pages(self._pool, self._seats)
+            pages = seat_pages(self._pool, self._seats, self.server.rules)
             return [QueuedRequest(pages, self._leads[0] + seat) for seat in range(self._seats)]
         if self._phase is _Phase.SEATING:
             return self._fill()
@@ -205,10 +210,11 @@ class Tight(Scenario[TightOptions]):
             cause = "the first crossing came too early"
             self._restart(cause, f"{cause}; it comes after {self._leads[0]} steps from now on")
             return []
-        if self._carousel.free > 1:
+        left = free_after(last_page_full=False, rules=self.server.rules)
+        if self._carousel.free > left:
             self._filled_at = self._now
             at_step = min(max(crossings) + _FILL_MARGIN_STEPS - self._now, self._pool.page_size)
-            return [QueuedRequest(min(self._carousel.free - 1, longest_prompt_pages(self._pool)), at_step)]
+            return [QueuedRequest(min(self._carousel.free - left, longest_prompt_pages(self._pool)), at_step)]
         self._phase = _Phase.TURNING
         self._seats = len(crossings)
         self._schedule = self._new_schedule(min(crossings))
@@ -310,21 +316,20 @@ def possible_leads(pool: Pool) -> list[int]:
     return leads
 
 
-def seat_pages(pool: Pool, seats: int) -> int:
+def seat_pages(pool: Pool, seats: int, rules: Rules = NEWEST) -> int:
     """Pages of each request that is seated at first.
 
-    AdmissionPass charges a page more for each. One page must be left after that, or the pass ends for lack of room, and
-    SGLang then admits nobody until a request ends.
+    One pass admits them all, and does not end for lack of room: SGLang would then admit nobody until a request ends.
     """
-    return (pool.pages - 1) // seats - 1
+    return most_pages_each(pool.pages, seats, rules)
 
 
-def fill_pages(pool: Pool, seats: int) -> int:
-    """Pages of the request that takes what is left over after seating, all but one."""
-    return pool.pages - seats * seat_pages(pool, seats) - 1
+def fill_pages(pool: Pool, seats: int, rules: Rules = NEWEST) -> int:
+    """Pages of the request that takes what is left over after seating, but for what no admission takes."""
+    return pool.pages - seats * seat_pages(pool, seats, rules) - free_after(last_page_full=False, rules=rules)
 
 
-def choose_seats(pool: Pool, lead: int) -> int:
+def choose_seats(pool: Pool, lead: int, rules: Rules = NEWEST) -> int:
     """As many seats as can be without a prompt too long for one prefill; else those with the shortest prompt.
 
     At most half the pool's pages, one for each and one that admission charges more, and half a page's decode steps, or
@@ -332,8 +337,8 @@ def choose_seats(pool: Pool, lead: int) -> int:
     """
     most = min((pool.pages - 1) // 2, pool.page_size // 2, pool.page_size - lead)
     allowed = range(_FEWEST_SEATS, most + 1)
-    fitting = [n for n in allowed if fill_pages(pool, n) * pool.page_size <= _LONGEST_PROMPT_TOKENS]
-    return max(fitting) if fitting else min(allowed, key=lambda n: fill_pages(pool, n))
+    fitting = [n for n in allowed if fill_pages(pool, n, rules) * pool.page_size <= _LONGEST_PROMPT_TOKENS]
+    return max(fitting) if fitting else min(allowed, key=lambda n: fill_pages(pool, n, rules))
 
 
 def longest_prompt_pages(pool: Pool) -> int:

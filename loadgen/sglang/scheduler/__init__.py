@@ -6,11 +6,10 @@ real servers on it.
 
 from __future__ import annotations
 
-from ..releases import Release
+from ..limits import NotServable, check_servable
 from ..steps import ModelStep
-from .admission import NotServable, check_servable
 from .page_pool import OutOfPages, PagePool
 from .request import Request
 from .scheduler import Scheduler
 
-__all__ = ["ModelStep", "NotServable", "OutOfPages", "PagePool", "Release", "Request", "Scheduler", "check_servable"]
+__all__ = ["ModelStep", "NotServable", "OutOfPages", "PagePool", "Request", "Scheduler", "check_servable"]

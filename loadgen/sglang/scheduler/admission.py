@@ -1,37 +1,15 @@
-"""What SGLang admits: which requests at all, and which of them in one pass, as `schedule_policy.py` decides it."""
+"""A pass of admissions, as `schedule_policy.py` goes through the queue."""
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
 
-from ..pages import Pool, pages_for
-from ..request import Shape
+from ..admission import charge, is_admitted
+from ..pages import pages_for
+from ..rules import Rules
 from .page_pool import PagePool
+from .prefix_cache import PrefixCache
 from .request import Request
-
-if TYPE_CHECKING:
-    from .prefix_cache import PrefixCache
-
-MAX_PREFILL_TOKENS = 16384
-"""server_args.py: the default of --max-prefill-tokens."""
-
-
-class NotServable(ValueError):
-    """SGLang would refuse the request, or answer it with fewer tokens than were asked for."""
-
-
-def check_servable(shape: Shape, size: Pool) -> None:
-    """tp_worker.py, utils.py (validate_input_length), scheduler.py (init_req_max_new_tokens), and allocator/base.py.
-
-    Raises:
-        NotServable: the prompt is too long, or the answer is.
-    """
-    longest_request = size.tokens - 1
-    paged_prompt = pages_for(shape.prompt_tokens, size.page_size) * size.page_size
-    longest_answer = min(longest_request - shape.prompt_tokens, size.tokens - paged_prompt - size.page_size) - 1
-    if shape.prompt_tokens >= longest_request - 5 or shape.max_new_tokens > longest_answer:
-        raise NotServable(f"{shape} on {size}")
 
 
 class AdmissionResult(enum.Enum):
@@ -53,12 +31,15 @@ class PrefillAdder:
         unfinished: the request admitted in this pass whose prompt it does not bring to its end.
     """
 
-    def __init__(self, pool: PagePool, chunked_prefill_size: int, cache: PrefixCache | None = None) -> None:
+    def __init__(
+        self, pool: PagePool, chunked_prefill_size: int, rules: Rules, cache: PrefixCache | None = None
+    ) -> None:
+        self._rules = rules
         self._page_size = pool.size.page_size
         self._pool = pool
         self._cache = cache
         self._charged = 0
-        self._input = MAX_PREFILL_TOKENS
+        self._input = rules.prefill_tokens
         self._chunk = chunked_prefill_size
         self.admitted: list[tuple[Request, int]] = []
         self.unfinished: Request | None = None
@@ -70,14 +51,14 @@ class PrefillAdder:
         return AdmissionResult.OTHER if self._input <= 0 or self._chunk <= 0 else AdmissionResult.CONTINUE
 
     def add(self, request: Request) -> AdmissionResult:
-        """add_one_req, _select_prefill_admission: prompt and one page more must be less than what is left."""
+        """add_one_req, _select_prefill_admission."""
         tokens = request.to_prefill
         if self._cache is not None:
             # What is in the tree already is locked, so that it cannot be counted twice.
             request.pages = self._cache.match(request)
             request.tokens = len(request.pages) * self._page_size
             tokens -= request.tokens
-        if not tokens + self._page_size < self._tokens():
+        if not is_admitted(tokens, self._tokens(), self._page_size, self._rules):
             self._let_go(request)
             return AdmissionResult.NO_TOKEN
         if self._paged(tokens) > self._chunk:
@@ -102,9 +83,9 @@ class PrefillAdder:
             request.pages, request.tokens = [], 0
 
     def _charge(self, request: Request, tokens: int) -> None:
-        """_update_prefill_budget, PrefillBudget.reserve: whole pages, and one page more for each request."""
+        """_update_prefill_budget, PrefillBudget.reserve."""
         self.admitted.append((request, tokens))
-        self._charged += self._paged(tokens) + self._page_size
+        self._charged += charge(tokens, self._page_size, self._rules)
         self._input -= self._paged(tokens)
         self._chunk -= self._paged(tokens)
 

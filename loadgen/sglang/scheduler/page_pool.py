@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...errors import LoadError
 from ..pages import Pool, pages_for
 
 
-class OutOfPages(AssertionError):
+class OutOfPages(LoadError):
     """Pages were taken that are not there. SGLang's scheduler would raise, and the server go down."""
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from ..decoding import needs_page
 from ..request import Segment, Shape
-
-if TYPE_CHECKING:
-    from .prefix_cache import Node
+from .radix_tree import Node
 
 
 @dataclass(eq=False)
@@ -52,5 +50,5 @@ class Request:
         return self.output + 1 >= self.shape.max_new_tokens
 
     def needs_page(self, page_size: int) -> bool:
-        """Whether its next decode step opens a page: schedule_batch.py, new_tokens_required_next_decode."""
-        return self.tokens % page_size == 0
+        """Whether its next decode step needs a new page."""
+        return needs_page(self.tokens, page_size)

@@ -1,8 +1,8 @@
 """SGLang's scheduler, one iteration of its event loop at a time (pure).
 
-It follows SGLang 0.5.23, files under `sglang/srt/managers`, launched with no early stop and nothing reserved for
-tokens to come. 0.5.18 is modelled too; where it differs, `Release` is asked. Of what requests say only which
-of their prompts begin alike is known, for the radix cache.
+It follows SGLang's files under `sglang/srt/managers`, launched with no early stop and nothing reserved for tokens to
+come. Where releases differ it asks their `Rules`. Of what requests say only which of their prompts begin alike is
+known, for the radix cache.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ import copy
 from collections import deque
 from collections.abc import Iterable
 
+from ..decoding import retraction_rank, room_after_retraction, room_for_prefill, room_for_step
+from ..limits import check_servable
 from ..pages import Pool, pages_for
-from ..releases import Release
+from ..releases import NEWEST
 from ..request import Segment, Shape
+from ..rules import Rules
 from ..steps import ModelStep
-from .admission import AdmissionResult, PrefillAdder, check_servable
+from .admission import AdmissionResult, PrefillAdder
 from .batch import Batch
 from .page_pool import PagePool
 from .prefix_cache import PrefixCache
 from .request import Request
 
 CHUNKED_PREFILL_SIZE = 8192
-_RETRACT_DECODE_STEPS = 20
-"""environ.py: the default of SGLANG_RETRACT_DECODE_STEPS."""
 
 
 class Scheduler:
@@ -41,19 +42,19 @@ class Scheduler:
         pool: Pool,
         *,
         overlap: bool = True,
-        release: Release = Release.V0_5_23,
+        rules: Rules = NEWEST,
         chunked_prefill_size: int = CHUNKED_PREFILL_SIZE,
         prefix_cache: bool = False,
     ) -> None:
         self.pool = PagePool(pool)
-        self.cache = PrefixCache(self.pool, splits_at_prompt=release is not Release.V0_5_18) if prefix_cache else None
+        self.cache = PrefixCache(self.pool, splits_at_prompt=rules.cache_splits_at_prompt) if prefix_cache else None
         self.steps: list[ModelStep] = []
         self.ended: list[Request] = []
         self.skipped = 0
         self.retractions = 0
         self._page_size = pool.page_size
         self._overlap = overlap
-        self._release = release
+        self._rules = rules
         self._chunked_prefill_size = chunked_prefill_size
         self._waiting: list[Request] = []
         self._running = Batch()
@@ -94,7 +95,7 @@ class Scheduler:
         Raises:
             NotServable: SGLang would refuse it, or cut its answer.
         """
-        check_servable(shape, self.pool.size)
+        check_servable(shape, self.pool.size, self._rules)
         self._submitted += 1
         request = Request(shape, number=self._submitted, shared=shared)
         self._waiting.append(request)
@@ -115,7 +116,7 @@ class Scheduler:
         if self.cache is not None and self._unfinished is not None:
             self.cache.keep(self._unfinished)
         self._merge_last_prefill()
-        if self._release is not Release.V0_5_18:
+        if self._rules.ended_rows_leave_before_admission:
             self._drop_finished()
         prefill = self._prefill()
         if prefill is not None:
@@ -123,7 +124,7 @@ class Scheduler:
         return self._decode() if self._running.requests else None
 
     def _drop_finished(self) -> None:
-        """0.5.18 does it in update_running_batch, so a request that ended opens admission only after a decode step."""
+        """filter_batch: rows that have ended leave the batch, and admission opens."""
         finished = [request for request in self._running.requests if request.finished]
         self._running.drop(finished)
         if finished:
@@ -145,11 +146,11 @@ class Scheduler:
     def _prefill(self) -> Batch | None:
         """scheduler.py, _get_new_batch_prefill_raw."""
         running = self._running
-        if not running.requests and self._release is not Release.V0_5_18:
+        if not running.requests and self._rules.empty_batch_opens_admission:
             running.is_full = False
         if self._unfinished is None and (running.is_full or not self._waiting):
             return None
-        adder = PrefillAdder(self.pool, self._chunked_prefill_size, self.cache)
+        adder = PrefillAdder(self.pool, self._chunked_prefill_size, self._rules, self.cache)
         going_on = self._unfinished
         if going_on is not None:
             self._unfinished = adder.add_unfinished(going_on)
@@ -158,7 +159,8 @@ class Scheduler:
                 break
             result = adder.add(request)
             if result is AdmissionResult.NO_TOKEN:
-                running.is_full = bool(adder.admitted or running.requests or self._release is Release.V0_5_18)
+                serving = bool(adder.admitted or running.requests)
+                running.is_full = serving or not self._rules.empty_batch_opens_admission
             if result is not AdmissionResult.CONTINUE:
                 break
         if not adder.admitted:
@@ -166,8 +168,7 @@ class Scheduler:
         # First come, first served: those of the queue that were admitted stand at its head.
         del self._waiting[: sum(request is not going_on for request, _ in adder.admitted)]
         self._unfinished = adder.unfinished or self._unfinished
-        # alloc_paged_token_slots_extend: as if each row needed a page more.
-        self._make_room(sum(tokens + self._page_size for _, tokens in adder.admitted))
+        self._make_room(room_for_prefill((tokens for _, tokens in adder.admitted), self._page_size))
         for request, tokens in adder.admitted:
             request.retracted = False
             request.pages += self.pool.extend(request.tokens, request.tokens + tokens)
@@ -201,19 +202,21 @@ class Scheduler:
         return running
 
     def _finishing_in_flight(self) -> list[Request]:
-        """scheduler.py, _reqs_finishing_inflight: rows whose last token is computed already. 0.5.18 decodes them on."""
-        if not self._overlap or not self._results or self._release is Release.V0_5_18:
+        """scheduler.py, _reqs_finishing_inflight: rows whose last token is computed already."""
+        if not self._overlap or not self._results or not self._rules.rows_about_to_end_sit_out:
             return []
         in_flight = set(map(id, self._results[0].requests))
         return [r for r in self._running.requests if id(r) in in_flight and r.ends_with_next_token]
 
     def _retract(self) -> None:
-        """schedule_batch.py, retract_decode: fewest new tokens first, of those the longest prompt; at least one."""
-        kept = sorted(self._running.requests, key=lambda r: (r.output, -r.shape.prompt_tokens), reverse=True)
+        """schedule_batch.py, retract_decode."""
+        kept = sorted(
+            self._running.requests, key=lambda r: retraction_rank(r.output, r.shape.prompt_tokens), reverse=True
+        )
         enough = False
         while not enough and len(kept) > 1:
             self._put_back(kept.pop())
-            self._make_room(len(kept) * _RETRACT_DECODE_STEPS)
+            self._make_room(room_after_retraction(len(kept), self._rules))
             enough = self._fits(kept)
         if not self._fits(kept):
             kept[0].aborted = kept[0].finished = True
@@ -242,8 +245,7 @@ class Scheduler:
     def _allocate(self) -> None:
         """schedule_batch.py, prepare_for_decode: alloc_decode, in the order of the rows."""
         rows = self._running.requests
-        # alloc_paged_token_slots_decode: as if each row needed a page.
-        self._make_room(len(rows) * self._page_size)
+        self._make_room(room_for_step(len(rows), self._page_size))
         evicted_pages = self.cache.evicted_pages if self.cache is not None else 0
         needing = [row for row, request in enumerate(rows) if request.needs_page(self._page_size)]
         self.steps.append(

@@ -24,8 +24,9 @@ from service.engine.install.environment import (
 )
 from service.engine.install.pip import Pip, run_logged
 from service.engine.install.sharing import Sharing, share
-from service.engine.installation import Engine, EngineNameRefused, InstallFailed
+from service.engine.installation import Engine
 from service.engine.registry import EngineRegistry
+from service.errors import EngineNameRefused, InstallFailed
 from service.home import Home
 
 ROOM_BYTES = 14 * 1024**3  # a release with all that it pins is 11 GB; pip needs room for the wheels on their way

@@ -14,7 +14,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from service.engine.install.environment import Report
-from service.engine.installation import InstallFailed
+from service.errors import InstallFailed
 
 PROGRESS_SECONDS = 10.0
 TAIL_LINES = 15

@@ -15,7 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from service.engine.install.pip import Candidate
-from service.engine.installation import InstallFailed
+from service.errors import InstallFailed
 
 # Distributions that hold device code, or only serve some that do.
 ACCELERATOR_PACKAGES = (

@@ -1,7 +1,7 @@
-"""SGLang's command line as data: options told apart, replaced, and refused when the controller owns them.
+"""SGLang's command line as data: options told apart, replaced, read, and refused when the controller owns them.
 
 SGLang parses with argparse, which takes `--option value`, `--option=value`, and any unambiguous beginning of an
-option's name; all three forms are understood here.
+option's name; all three forms are understood here, and nowhere else is an argument list looked through.
 """
 
 from __future__ import annotations
@@ -60,6 +60,12 @@ class Option:
         given = self.name.replace("_", "-")
         return len(given) > len("--") and name.startswith(given)
 
+    @property
+    def value(self) -> str | None:
+        """The first value as given, `=` or not; None for an option without any."""
+        _, equals, value = self.words[0].partition("=")
+        return value if equals else next(iter(self.words[1:]), None)
+
 
 def split_options(words: Sequence[str]) -> tuple[list[Option], list[str]]:
     """Options with their values, and the words before the first option, which belong to none."""
@@ -74,6 +80,22 @@ def split_options(words: Sequence[str]) -> tuple[list[Option], list[str]]:
         else:
             stray.append(word)
     return options, stray
+
+
+def options_given(words: Sequence[str], names: Sequence[str]) -> dict[str, str | None]:
+    """What argparse makes of an argument list, of the options with these names: each one's value, where it is given.
+
+    The last one counts. An abbreviation that fits several of the names is none of them: SGLang would not start.
+
+    Args:
+        names: full names, such as `--page-size`.
+    """
+    given: dict[str, str | None] = {}
+    for option in split_options(words)[0]:
+        meant = [option.name] if option.name in names else [name for name in names if option.means(name)]
+        if len(meant) == 1:
+            given[meant[0]] = option.value
+    return given
 
 
 def refused_arguments(words: Sequence[str], *, tiny_model: bool) -> list[str]:

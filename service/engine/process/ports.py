@@ -6,10 +6,12 @@ import errno
 import os
 import socket
 
+from service.errors import LastpageError
+
 HOST = "127.0.0.1"
 
 
-class PortUnavailable(RuntimeError):
+class PortUnavailable(LastpageError):
     """The requested port cannot be listened on; the message says why."""
 
 

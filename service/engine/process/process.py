@@ -16,11 +16,11 @@ from types import TracebackType
 import anyio
 import anyio.to_thread
 
-from service.engine.installation import EngineError
 from service.engine.process import procfs, warden
 from service.engine.process.command import DEVICE_LOG_FOLDER, LaunchPlan
 from service.engine.process.death import EngineDeath, first_death
 from service.engine.process.warden_link import WardenLink
+from service.errors import EngineError
 
 POLL_SECONDS = 0.05
 # So long it may take the warden to tell of the launched process's death, from which its workers' deaths follow.

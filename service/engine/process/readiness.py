@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 import anyio
 import httpx
 
-from service.engine.installation import EngineError
 from service.engine.process.command import LaunchPlan
 from service.engine.process.process import EngineProcess
+from service.errors import EngineError
 from service.plugin.flight import Identity, NotAFlightFile
 from service.plugin.flight_reader import FlightReader
 

@@ -14,8 +14,8 @@ from service.engine.install import install as install_module
 from service.engine.install.environment import Report
 from service.engine.install.install import ensure, install
 from service.engine.install.pip import Candidate
-from service.engine.installation import EngineNameRefused, EngineNotFound, InstallFailed
 from service.engine.registry import EngineRegistry
+from service.errors import EngineNameRefused, EngineNotFound, InstallFailed
 from service.home import Home
 
 asked: list[tuple[str, ...]] = []

@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 
 from service.engine.install import pip as pip_module
 from service.engine.install.pip import Candidate, Pip, run_logged
-from service.engine.installation import InstallFailed
+from service.errors import InstallFailed
 from tests.engine.interpreters import script
 
 REPORT = {

@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from service.engine.install.pip import Candidate
 from service.engine.install.sharing import Sharing, is_accelerator_package, share
-from service.engine.installation import InstallFailed
+from service.errors import InstallFailed
 
 Index = Mapping[str, Mapping[str, Sequence[str]]]  # name, version, what that requires
 

@@ -13,11 +13,12 @@ from loadgen.coverage import After, Cell, Coverage, Filler, Relation, reachable
 from loadgen.coverage.cells import need_bucket, power_bucket
 from loadgen.coverage.reachable import Situation, possible
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.releases import Release
 from loadgen.sglang.request import Shape
-from loadgen.sglang.scheduler import Scheduler
-from loadgen.sglang.scheduler.admission import NotServable
+from loadgen.sglang.rules import Rules
+from loadgen.sglang.scheduler import NotServable, Scheduler
 from loadgen.sglang.server import ServerConfiguration
+
+from ..releases import DIFFERENT, NAMES
 
 PAGE_SIZE = 8
 
@@ -70,13 +71,11 @@ class Load:
                 continue
 
 
-def observe_random_load(
-    coverage: Coverage, server: ServerConfiguration, release: Release, chance: random.Random
-) -> None:
+def observe_random_load(coverage: Coverage, server: ServerConfiguration, chance: random.Random) -> None:
     scheduler = Scheduler(
         server.pool,
         overlap=server.overlap,
-        release=release,
+        rules=server.rules,
         chunked_prefill_size=chance.choice([server.pool.page_size, 2 * server.pool.page_size, 8192]),
         prefix_cache=server.prefix_cache,
     )
@@ -87,23 +86,24 @@ def observe_random_load(
     coverage.observe_all(scheduler.steps)
 
 
-@given(st.integers(4, 40), st.booleans(), st.booleans(), st.sampled_from(Release), st.randoms(use_true_random=False))
+@given(st.integers(4, 40), st.booleans(), st.booleans(), st.sampled_from(DIFFERENT), st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
 def test_the_model_of_the_scheduler_never_falls_in_a_cell_thought_unreachable(
-    pages: int, overlap: bool, prefix_cache: bool, release: Release, chance: random.Random
+    pages: int, overlap: bool, prefix_cache: bool, rules: Rules, chance: random.Random
 ) -> None:
-    server = ServerConfiguration(Pool(PAGE_SIZE, pages), overlap=overlap, prefix_cache=prefix_cache)
+    server = ServerConfiguration(Pool(PAGE_SIZE, pages), overlap=overlap, prefix_cache=prefix_cache, rules=rules)
     coverage = Coverage(server)
-    observe_random_load(coverage, server, release, chance)
+    observe_random_load(coverage, server, chance)
     assert not coverage.unforeseen
 
 
 @pytest.mark.parametrize("overlap", [True, False])
-def test_the_model_of_the_scheduler_reaches_every_cell_of_a_small_pool(overlap: bool) -> None:
-    server = ServerConfiguration(Pool(PAGE_SIZE, 4), overlap=overlap)
+@pytest.mark.parametrize("rules", DIFFERENT, ids=NAMES)
+def test_the_model_of_the_scheduler_reaches_every_cell_of_a_small_pool(rules: Rules, overlap: bool) -> None:
+    server = ServerConfiguration(Pool(PAGE_SIZE, 4), overlap=overlap, rules=rules)
     coverage, chance = Coverage(server), random.Random(1)
     for _ in range(4000):
-        observe_random_load(coverage, server, Release.V0_5_23, chance)
+        observe_random_load(coverage, server, chance)
         if not coverage.missing:
             break
     assert coverage.share == 1.0, sorted(coverage.missing)

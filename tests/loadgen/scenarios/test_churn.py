@@ -12,11 +12,12 @@ from pydantic import ValidationError
 from loadgen.scenarios.base import Observation
 from loadgen.scenarios.churn import MIN_PAGE_SIZE, MIN_POOL_PAGES, Churn, ChurnOptions, shapes
 from loadgen.sglang.pages import Pool, crossings
-from loadgen.sglang.releases import Release
+from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import Scheduler, check_servable
 from loadgen.sglang.server import ServerConfiguration
 
 from ..modelled_load import ModelledLoad
+from ..releases import DIFFERENT, NAMES, NEW
 
 POOL = Pool(128, 32)
 OPTIONS = st.builds(
@@ -31,9 +32,9 @@ POOLS = st.builds(Pool, st.integers(MIN_PAGE_SIZE, 200), st.integers(MIN_POOL_PA
 
 
 def churning(
-    pool: Pool, options: ChurnOptions, *, overlap: bool = True, release: Release = Release.V0_5_23, seed: int = 1
+    pool: Pool, options: ChurnOptions, *, overlap: bool = True, rules: Rules = NEW, seed: int = 1
 ) -> ModelledLoad:
-    scheduler = Scheduler(pool, overlap=overlap, release=release)
+    scheduler = Scheduler(pool, overlap=overlap, rules=rules)
     return ModelledLoad(Churn(ServerConfiguration(pool, overlap), options, seed), scheduler)
 
 
@@ -73,10 +74,10 @@ def test_it_makes_progress_whatever_is_retracted(pool: Pool, options: ChurnOptio
     assert all(request.output == request.shape.max_new_tokens for request in load.scheduler.ended)
 
 
-@pytest.mark.parametrize("release", Release)
+@pytest.mark.parametrize("rules", DIFFERENT, ids=NAMES)
 @pytest.mark.parametrize("overlap", [True, False])
-def test_retraction_comes_again_and_again_and_most_steps_after_it_are_tight(overlap: bool, release: Release) -> None:
-    load = churning(POOL, ChurnOptions(), overlap=overlap, release=release)
+def test_retraction_comes_again_and_again_and_most_steps_after_it_are_tight(overlap: bool, rules: Rules) -> None:
+    load = churning(POOL, ChurnOptions(), overlap=overlap, rules=rules)
     load.run(1000)
     steps = load.run(4000)
     after_retraction = [step for step in steps if step.retractions]

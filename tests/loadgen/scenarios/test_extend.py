@@ -28,6 +28,7 @@ from loadgen.sglang.limits import (
     longest_answered_prompt,
 )
 from loadgen.sglang.pages import Pool, crossings, pages_for
+from loadgen.sglang.releases import NEWEST
 from loadgen.sglang.scheduler import PagePool, Scheduler
 from loadgen.sglang.server import ServerConfiguration
 
@@ -167,7 +168,7 @@ def test_with_mixed_chunks_a_holder_crosses_once_before_the_last_chunk_of_the_pr
         return
     chunk = options.prefill_pages or pool.pages // 8
     for seed in range(20):
-        holder, probe = (request.shape for request in _between_chunks(pool, options, random.Random(seed)))
+        holder, probe = (request.shape for request in _between_chunks(pool, options, random.Random(seed), NEWEST))
         held, probed = (pages_for(shape.prompt_tokens, pool.page_size) for shape in (holder, probe))
         assert held + 1 + probed == pool.pages and held % chunk == 0 and probed > chunk
         (crossing,) = crossings(holder, pool.page_size)

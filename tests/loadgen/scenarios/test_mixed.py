@@ -8,12 +8,13 @@ from pydantic import ValidationError
 from loadgen.coverage import Coverage
 from loadgen.scenarios.mixed import Mixed, MixedOptions
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.releases import Release
+from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import Scheduler
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ModelStep
 
 from ..modelled_load import ModelledLoad
+from ..releases import NEW, OLD
 
 
 def mixed_load(
@@ -21,7 +22,7 @@ def mixed_load(
     *,
     overlap: bool = True,
     told_overlap: bool | None = None,
-    release: Release = Release.V0_5_23,
+    rules: Rules = NEW,
     seed: int = 1,
     options: MixedOptions | None = None,
 ) -> ModelledLoad:
@@ -30,7 +31,7 @@ def mixed_load(
     scheduler = Scheduler(
         pool,
         overlap=overlap,
-        release=release,
+        rules=rules,
         chunked_prefill_size=int(arguments[arguments.index("--chunked-prefill-size") + 1]),
     )
     told = overlap if told_overlap is None else told_overlap
@@ -72,7 +73,7 @@ def test_each_kind_makes_the_share_of_the_steps_that_is_asked_for() -> None:
 
 
 def test_where_requests_end_as_in_an_older_release_it_plans_for_that() -> None:
-    load = mixed_load(Pool(128, 32), release=Release.V0_5_18)
+    load = mixed_load(Pool(128, 32), rules=OLD)
     assert covered(load, load.run(2500)) >= 0.85
 
 

@@ -8,24 +8,25 @@ from loadgen.coverage import Coverage, Filler
 from loadgen.scenarios.base import NoOptions
 from loadgen.scenarios.prefix import Prefix
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.releases import Release
 from loadgen.sglang.request import Shape
+from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import Scheduler
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ModelStep
 
 from ..modelled_load import ModelledLoad
+from ..releases import NEW, OLD
 
 
 def prefix_load(
-    pool: Pool, *, overlap: bool = True, told_overlap: bool | None = None, release: Release = Release.V0_5_23
+    pool: Pool, *, overlap: bool = True, told_overlap: bool | None = None, rules: Rules = NEW
 ) -> ModelledLoad:
     arguments = Prefix.engine_needs(pool, NoOptions()).arguments
     assert "--disable-radix-cache" not in arguments
     server = Scheduler(
         pool,
         overlap=overlap,
-        release=release,
+        rules=rules,
         chunked_prefill_size=int(arguments[arguments.index("--chunked-prefill-size") + 1]),
         prefix_cache=True,
     )
@@ -74,7 +75,7 @@ def test_a_cache_that_is_not_as_foreseen_is_flooded_and_known_again() -> None:
 
 
 def test_another_release_is_noticed_and_followed() -> None:
-    load = prefix_load(Pool(64, 16), release=Release.V0_5_18)
+    load = prefix_load(Pool(64, 16), rules=OLD)
     load.run(10)
     assert len(load.scenario.restarts) == 1
     steps = load.run(300)

@@ -22,11 +22,11 @@ from loadgen.scenarios.tight.scenario import (
     seat_pages,
 )
 from loadgen.sglang.pages import Pool, crossings
-from loadgen.sglang.releases import Release
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ModelStep
 
 from ..modelled_load import ModelledLoad, tight_load
+from ..releases import OLD
 
 POOLS = st.builds(
     Pool,
@@ -108,13 +108,13 @@ def test_the_first_crossing_is_critical_already(pages: int, overlap: bool) -> No
 @pytest.mark.parametrize("pool", [Pool(128, 32), Pool(128, 256), Pool(16, 7)])
 @pytest.mark.parametrize("overlap", [True, False])
 def test_0_5_18_meets_its_first_critical_step_as_soon(pool: Pool, overlap: bool) -> None:
-    load = tight_load(pool, overlap=overlap, release=Release.V0_5_18, poll=2, travel=1)
+    load = tight_load(pool, overlap=overlap, rules=OLD, poll=2, travel=1)
     assert any(step.critical for step in load.run(30))
 
 
 def test_0_5_18_comes_to_the_edge_again_and_again() -> None:
     """It cannot be held there: a request that has ended opens admission only after the next decode step."""
-    load = tight_load(Pool(128, 32), release=Release.V0_5_18)
+    load = tight_load(Pool(128, 32), rules=OLD)
     assert sum(step.critical for step in load.run(3000)) > 20
 
 

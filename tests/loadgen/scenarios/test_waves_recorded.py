@@ -16,50 +16,51 @@ from loadgen.scenarios.tight.scenario import Tight, TightOptions
 from loadgen.scenarios.waves.recorded import write_down
 from loadgen.scenarios.waves.scenario import Waves, WavesOptions, WaveSpec
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.releases import Release
 from loadgen.sglang.request import Shape
+from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import Scheduler
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ModelStep
 
 from ..modelled_load import ModelledLoad
 from ..recorded import Recorded, bodies
+from ..releases import DIFFERENT, NAMES, NEW, OLD
 
 POOL = Pool(128, 32)
 TRAITS = ServerConfiguration(POOL)
 
 
-def drive(scenario: Scenario[Any], release: Release, steps: int, poll: int = 4) -> tuple[Recorded, list[ModelStep]]:
+def drive(scenario: Scenario[Any], rules: Rules, steps: int, poll: int = 4) -> tuple[Recorded, list[ModelStep]]:
     recorded = Recorded(scenario)
-    load = ModelledLoad(recorded, Scheduler(POOL, release=release), poll=poll)
+    load = ModelledLoad(recorded, Scheduler(POOL, rules=rules), poll=poll)
     return recorded, load.run(steps)
 
 
-def again(sent: list[SentWave], release: Release, steps: int, poll: int = 4) -> tuple[Recorded, list[ModelStep]]:
+def again(sent: list[SentWave], rules: Rules, steps: int, poll: int = 4) -> tuple[Recorded, list[ModelStep]]:
     """Replay what was written down, through the text that stands in a file."""
     written = json.dumps([wave.model_dump(exclude_defaults=True) for wave in write_down(sent)])
     options = WavesOptions.model_validate({"waves": json.loads(written), "made_by": "tight"})
-    return drive(Waves(TRAITS, options, seed=1), release, steps, poll)
+    return drive(Waves(TRAITS, options, seed=1), rules, steps, poll)
 
 
 def numbered(sent: SentWave) -> list[tuple[int, Shape]]:
     return [(number, request.shape) for number, request in sent.numbered]
 
 
-@pytest.mark.parametrize("release", list(Release), ids=lambda release: release.value)
-def test_a_replay_on_an_equal_server_makes_the_same_decode_steps(release: Release) -> None:
-    first, steps = drive(Tight(TRAITS, TightOptions(), seed=1), release, 60)
+@pytest.mark.parametrize("rules", DIFFERENT, ids=NAMES)
+def test_a_replay_on_an_equal_server_makes_the_same_decode_steps(rules: Rules) -> None:
+    first, steps = drive(Tight(TRAITS, TightOptions(), seed=1), rules, 60)
     assert [wave.open_requests for wave in first.sent].count(0) == 1
-    second, replayed = again(first.sent, release, 60)
+    second, replayed = again(first.sent, rules, 60)
     assert replayed == steps
     assert [numbered(wave) for wave in second.sent] == [numbered(wave) for wave in first.sent]
 
 
 def test_a_replay_that_is_looked_at_at_other_times_reaches_the_edge_as_well() -> None:
-    first, steps = drive(Tight(TRAITS, TightOptions(), seed=1), Release.V0_5_18, 200)
+    first, steps = drive(Tight(TRAITS, TightOptions(), seed=1), OLD, 200)
     assert any(step.critical for step in steps)
     for poll in (1, 3, 6):
-        _, replayed = again(first.sent, Release.V0_5_18, 200, poll)
+        _, replayed = again(first.sent, OLD, 200, poll)
         assert any(step.critical for step in replayed)
 
 
@@ -118,10 +119,10 @@ def test_of_a_load_that_was_long_never_idle_what_was_open_at_its_beginning_comes
 
 
 def test_the_end_of_a_long_load_still_reaches_the_edge() -> None:
-    first, _ = drive(Tight(TRAITS, TightOptions(), seed=1), Release.V0_5_23, 3000)
+    first, _ = drive(Tight(TRAITS, TightOptions(), seed=1), NEW, 3000)
     sent = first.sent[-200:]
     assert all(wave.open_requests for wave in sent)
-    second, replayed = again(sent, Release.V0_5_23, 1000)
+    second, replayed = again(sent, NEW, 1000)
     assert sum(step.critical for step in replayed) > 3
     assert second.sent[0].first_number == 1 and next(iter(second.sent[0].numbered))[0] == sent[0].first_number
 
@@ -138,15 +139,11 @@ WITH_DEFAULTS = sorted(set(SCENARIOS) - {"extend", "waves"})
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("release", list(Release), ids=lambda release: release.value)
+@pytest.mark.parametrize("rules", DIFFERENT, ids=NAMES)
 @pytest.mark.parametrize("name", WITH_DEFAULTS)
-async def test_a_seed_and_the_same_observations_give_the_same_requests_byte_for_byte(
-    name: str, release: Release
-) -> None:
+async def test_a_seed_and_the_same_observations_give_the_same_requests_byte_for_byte(name: str, rules: Rules) -> None:
     scenario = SCENARIOS[name]
-    (first, seen), (second, seen_again) = (
-        drive(scenario(TRAITS, scenario.Options(), 7), release, 150) for _ in range(2)
-    )
+    (first, seen), (second, seen_again) = (drive(scenario(TRAITS, scenario.Options(), 7), rules, 150) for _ in range(2))
     assert first.sent and seen == seen_again
     assert await bodies(first.sent, 7) == await bodies(second.sent, 7)
 
@@ -155,8 +152,8 @@ async def test_a_seed_and_the_same_observations_give_the_same_requests_byte_for_
 async def test_without_observing_the_requests_are_the_same_whatever_the_server_does() -> None:
     """Only how many are sent within a time can differ."""
     options = SteadyOptions(rate=40)
-    first, _ = drive(Steady(TRAITS, options, 7), Release.V0_5_23, 300)
-    second, _ = drive(Steady(TRAITS, options, 7), Release.V0_5_18, 300, poll=9)
+    first, _ = drive(Steady(TRAITS, options, 7), NEW, 300)
+    second, _ = drive(Steady(TRAITS, options, 7), OLD, 300, poll=9)
     one, other = await bodies(first.sent, 7), await bodies(second.sent, 7)
     both = min(len(one), len(other))
     assert both > 20 and one[:both] == other[:both]
@@ -164,7 +161,7 @@ async def test_without_observing_the_requests_are_the_same_whatever_the_server_d
 
 @pytest.mark.anyio
 async def test_a_replay_sends_the_bytes_of_the_load_that_was_written_down() -> None:
-    first, _ = drive(Tight(TRAITS, TightOptions(), seed=7), Release.V0_5_23, 300)
-    second, _ = again(first.sent, Release.V0_5_23, 300)
+    first, _ = drive(Tight(TRAITS, TightOptions(), seed=7), NEW, 300)
+    second, _ = again(first.sent, NEW, 300)
     assert await bodies(second.sent, 7) == await bodies(first.sent, 7)
     assert await bodies(second.sent, 8) != await bodies(first.sent, 7)

@@ -13,6 +13,7 @@ from loadgen.sglang.limits import (
     longest_answered_prompt,
 )
 from loadgen.sglang.pages import Pool
+from loadgen.sglang.releases import NEWEST
 from loadgen.sglang.request import Shape
 from loadgen.sglang.scheduler import NotServable, PagePool, Request, check_servable
 from loadgen.sglang.scheduler.admission import AdmissionResult, PrefillAdder
@@ -40,7 +41,7 @@ def test_an_answer_as_long_as_can_be_is_served_and_not_one_token_more(pool: Pool
 @given(POOLS)
 def test_the_longest_admitted_prompt_is_admitted_by_an_empty_pool_and_the_next_is_not(pool: Pool) -> None:
     def admitted(prompt: int) -> bool:
-        adder = PrefillAdder(PagePool(pool), 1 << 40)
+        adder = PrefillAdder(PagePool(pool), 1 << 40, NEWEST)
         adder.add(Request(Shape(prompt, 1)))
         return bool(adder.admitted)
 
@@ -61,4 +62,4 @@ def test_a_launch_keeps_nothing_back_and_prefills_whole_pages() -> None:
 def test_a_full_pool_admits_nobody() -> None:
     pool = PagePool(Pool(16, 4))
     pool.take(4)
-    assert PrefillAdder(pool, 64).result() is AdmissionResult.NO_TOKEN
+    assert PrefillAdder(pool, 64, NEWEST).result() is AdmissionResult.NO_TOKEN

@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 
 from loadgen.requests.request import PlannedRequest
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.releases import Release
+from loadgen.sglang.releases import rules_for
 from loadgen.sglang.request import Segment, Shape
+from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import NotServable, Scheduler
 from loadgen.sglang.steps import ModelStep
 from loadgen.volleys.forecast import after_volley
+
+from ..releases import DIFFERENT
 
 # Made from plan.jsonl and flight.bin of runs of `prefix`. Lists are run-length coded: [how often, what].
 # Of a request: prompt tokens, max_new_tokens.
@@ -47,7 +50,7 @@ def test_model_makes_the_very_steps_that_a_real_server_made(path: Path) -> None:
     server = Scheduler(
         Pool(recording["page_size"], recording["pool_pages"]),
         overlap=recording["overlap"],
-        release=Release(recording["release"]),
+        rules=rules_for(recording["release"]).rules,
         chunked_prefill_size=recording["chunked_prefill_size"],
         prefix_cache=True,
     )
@@ -137,14 +140,14 @@ REQUESTS = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(2, 16), st.integers(12, 60), st.booleans(), st.sampled_from(list(Release)), REQUESTS)
+@given(st.integers(2, 16), st.integers(12, 60), st.booleans(), st.sampled_from(DIFFERENT), REQUESTS)
 def test_no_page_is_lost_or_held_twice_whatever_prompts_share(
-    page_size: int, pages: int, overlap: bool, release: Release, requests: list[tuple[int, int, int, int]]
+    page_size: int, pages: int, overlap: bool, rules: Rules, requests: list[tuple[int, int, int, int]]
 ) -> None:
     server = Scheduler(
         Pool(page_size, pages),
         overlap=overlap,
-        release=release,
+        rules=rules,
         chunked_prefill_size=4 * page_size,
         prefix_cache=True,
     )

@@ -13,11 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadgen.sglang.pages import Pool, crossings
-from loadgen.sglang.releases import Release
+from loadgen.sglang.releases import RELEASES, rules_for
 from loadgen.sglang.request import Shape
+from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import NotServable, OutOfPages, PagePool, Scheduler
 from loadgen.sglang.steps import ModelStep
 from service.plugin.flight import AllocationOutcome, DecodeStep
+
+from ..releases import DIFFERENT
 
 # Made from the plan.jsonl and flight.bin of runs of `tight` on the releases named in them, cut before the run's end.
 # Lists are run-length coded: [how often, what]. Of a request: prompt tokens, max_new_tokens.
@@ -43,7 +46,7 @@ def replay(recording: dict[str, Any], wait: int) -> list[tuple[int, ...]]:
     scheduler = Scheduler(
         Pool(recording["page_size"], recording["pool_pages"]),
         overlap=recording["overlap"],
-        release=Release(recording["release"]),
+        rules=rules_for(recording["release"]).rules,
         chunked_prefill_size=recording["chunked_prefill_size"],
     )
     seats, fill, successors = ([Shape(*request) for request in expanded(wave)] for wave in recording["requests"])
@@ -83,7 +86,7 @@ def test_model_tells_every_step_that_volleys_made_on_a_real_server(path: Path) -
     scheduler = Scheduler(
         Pool(recording["page_size"], recording["pool_pages"]),
         overlap=recording["overlap"],
-        release=Release(recording["release"]),
+        rules=rules_for(recording["release"]).rules,
         chunked_prefill_size=recording["chunked_prefill_size"],
     )
     for volley in recording["volleys"]:
@@ -117,14 +120,14 @@ SHAPES = st.lists(st.builds(Shape, st.integers(1, 60), st.integers(2, 40)), min_
 
 
 @settings(max_examples=60)
-@given(st.integers(2, 16), st.integers(12, 60), st.booleans(), st.booleans(), st.sampled_from(list(Release)), SHAPES)
+@given(st.integers(2, 16), st.integers(12, 60), st.booleans(), st.booleans(), st.sampled_from(DIFFERENT), SHAPES)
 def test_every_request_ends_with_the_steps_and_crossings_that_its_lengths_promise(
-    page_size: int, pages: int, overlap: bool, prefix_cache: bool, release: Release, shapes: list[Shape]
+    page_size: int, pages: int, overlap: bool, prefix_cache: bool, rules: Rules, shapes: list[Shape]
 ) -> None:
     scheduler = Scheduler(
         Pool(page_size, pages),
         overlap=overlap,
-        release=release,
+        rules=rules,
         chunked_prefill_size=4 * page_size,
         prefix_cache=prefix_cache,
     )
@@ -145,7 +148,7 @@ def test_every_request_ends_with_the_steps_and_crossings_that_its_lengths_promis
     assert all(request.output == request.shape.max_new_tokens for request in requests)
     assert scheduler.retractions == sum(step.retractions for step in scheduler.steps)
     # A row of 0.5.18 that has ended may decode once more.
-    if not scheduler.retractions and release is not Release.V0_5_18:
+    if not scheduler.retractions and rules.rows_about_to_end_sit_out:
         assert all(request.crossings == list(crossings(request.shape, page_size)) for request in requests)
         assert all(request.decode_steps == request.shape.decode_steps for request in requests)
         assert sum(step.need for step in scheduler.steps) == sum(len(request.crossings) for request in requests)
@@ -162,16 +165,17 @@ def test_overlap_puts_a_step_off_for_pages_that_are_about_to_come_back(overlap: 
     assert (scheduler.skipped, scheduler.retractions) == (skipped, 0)
 
 
-def test_a_finished_row_of_0_5_18_takes_part_in_one_more_step() -> None:
+def test_a_finished_row_takes_part_in_one_more_step_up_to_0_5_21() -> None:
     rows = {}
-    for release in Release:
-        scheduler = Scheduler(Pool(16, 10), overlap=True, release=release)
+    for release, rules in RELEASES.different.items():
+        scheduler = Scheduler(Pool(16, 10), overlap=True, rules=rules)
         scheduler.submit(Shape(8, 3))
         scheduler.submit(Shape(8, 5))
         while not scheduler.idle:
             scheduler.iterate()
         rows[release] = [step.batch_size for step in scheduler.steps]
-    assert rows == {Release.V0_5_23: [2, 2, 1, 1], Release.V0_5_18: [2, 2, 2, 1, 1]}
+    no_more, once_more = [2, 2, 1, 1], [2, 2, 2, 1, 1]
+    assert rows == {"0.5.18": once_more, "0.5.20": once_more, "0.5.22": no_more, "0.5.23": no_more}
 
 
 def test_requests_that_a_server_would_cut_or_refuse_are_not_taken() -> None:

@@ -12,19 +12,21 @@ from hypothesis import strategies as st
 from loadgen.coverage import Cell, Coverage, Filler, cell_of
 from loadgen.requests.request import PlannedRequest
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.releases import Release
 from loadgen.sglang.request import Shape
+from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import Scheduler
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.volleys.cached_candidates import clearing, flooding
 from loadgen.volleys.cached_planner import CachedPlanner
 from loadgen.volleys.forecast import after_volley
 
+from ..releases import DIFFERENT, NEW
+
 PAST = st.lists(st.lists(st.builds(Shape, st.integers(1, 60), st.integers(2, 40)), min_size=1, max_size=8), max_size=4)
 
 
-def server_of(pool: Pool, *, overlap: bool = True, release: Release = Release.V0_5_23) -> Scheduler:
-    return Scheduler(pool, overlap=overlap, release=release, chunked_prefill_size=pool.tokens, prefix_cache=True)
+def server_of(pool: Pool, *, overlap: bool = True, rules: Rules = NEW) -> Scheduler:
+    return Scheduler(pool, overlap=overlap, rules=rules, chunked_prefill_size=pool.tokens, prefix_cache=True)
 
 
 def after_shapes(server: Scheduler, shapes: Sequence[Shape]) -> Scheduler | None:
@@ -37,12 +39,12 @@ def cached(server: Scheduler) -> list[int]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(8, 40), st.booleans(), st.sampled_from(list(Release)), PAST)
+@given(st.integers(8, 40), st.booleans(), st.sampled_from(DIFFERENT), PAST)
 def test_after_a_flood_the_cache_holds_the_same_whatever_was_before(
-    pages: int, overlap: bool, release: Release, past: list[list[Shape]]
+    pages: int, overlap: bool, rules: Rules, past: list[list[Shape]]
 ) -> None:
     pool = Pool(16, pages)
-    fresh = server_of(pool, overlap=overlap, release=release)
+    fresh = server_of(pool, overlap=overlap, rules=rules)
     used = fresh
     for volley in past:
         used = after_shapes(used, volley) or used

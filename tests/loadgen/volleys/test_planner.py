@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from loadgen.coverage import Cell, Coverage, Filler, cell_of
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.releases import Release
 from loadgen.sglang.request import Shape
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.volleys.forecast import VolleyForecast
 from loadgen.volleys.planner import JOINT, Planner
 from loadgen.volleys.random_volleys import DRAWN
+
+from ..releases import OLD
 
 CHUNK = 8192
 
@@ -88,11 +89,11 @@ def test_a_cell_that_was_put_back_comes_last_and_gets_another_volley() -> None:
 
 def test_a_volley_for_another_release_is_found_on_the_model_of_that_release() -> None:
     plan, cells = planner(Pool(128, 32), True)
-    plan.release = Release.V0_5_18
+    plan.rules = OLD
     hit = plan_all(plan, cells, candidates=20, share=0.75)
     assert len(hit) >= 0.75 * len(cells)
     for volley in plan.found.values():
-        foreseen = VolleyForecast(plan.pool, True, CHUNK, Release.V0_5_18).steps(volley.shapes)
+        foreseen = VolleyForecast(plan.pool, True, CHUNK, OLD).steps(volley.shapes)
         assert list(foreseen) == list(volley.foreseen)
 
 
