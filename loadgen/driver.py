@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import anyio.abc
 
 from .checks.fairness import Call
 from .checks.response_checks import ResponseChecks, Sending
+from .clock import REAL, Clock
 from .http.client import GenerateClient, hung_up
 from .http.stream import TokenTimes
 from .requests.outcome import FAILURES, Completion, RequestOutcome
@@ -88,6 +88,7 @@ class Driver:
         prompts: makes the requests' prompts.
         on_wave: called with each wave that is sent, for the record.
         response_checks: looks at every request; None: only at whether answers contradict themselves.
+        clock: the run's.
 
     Attributes:
         tally: what became of the requests so far.
@@ -103,7 +104,9 @@ class Driver:
         prompts: PromptMaker,
         on_wave: Callable[[SentWave], None] = lambda _sent: None,
         response_checks: ResponseChecks | None = None,
+        clock: Clock = REAL,
     ) -> None:
+        self._clock = clock
         self._scenario = scenario
         self._client = client
         self._feed = feed
@@ -126,11 +129,11 @@ class Driver:
 
         Otherwise returns early only by cancellation. Requests that are open then count as cancelled, too.
         """
-        began = time.monotonic()
+        began = self._clock.now()
         decode_steps = 0
         async with anyio.create_task_group() as senders:
             try:
-                while (elapsed := time.monotonic() - began) < duration and not enough():
+                while (elapsed := self._clock.now() - began) < duration and not enough():
                     if self._scenario.finished and not self.open_requests:
                         return
                     steps = self._feed.take()
@@ -140,7 +143,7 @@ class Driver:
                     if wave.requests:
                         self._on_wave(SentWave(elapsed, decode_steps, self.open_requests, self._sent + 1, wave))
                         self._start(wave, senders)
-                    await anyio.sleep(POLL_SECONDS)
+                    await self._clock.sleep(POLL_SECONDS)
             finally:
                 senders.cancel_scope.cancel()
 
@@ -167,14 +170,14 @@ class Driver:
             senders.start_soon(self._scrutiny.settle, self._scrutiny.disputes.pop(), self._client)
 
     async def _send_streamed(self, sending: Sending) -> None:
-        planned, began = sending.planned, time.monotonic()
+        planned, began = sending.planned, self._clock.now()
         tokens = TokenTimes(began)
         with self._accounting([sending], tokens) as completions:
             patience = math.inf if planned.hang_up_seconds is None else planned.hang_up_seconds
-            with anyio.move_on_after(patience) as waiting:
+            with anyio.move_on_after(self._clock.machine_seconds(patience)) as waiting:
                 completions.append(await self._client.send_streamed(sending.request, planned.hang_up_tokens, tokens))
             if waiting.cancelled_caught:
-                completions.append(hung_up(began, tokens))
+                completions.append(hung_up(self._clock.now() - began, tokens))
 
     async def _send_together(self, sendings: list[Sending]) -> None:
         with self._accounting(sendings) as completions:
@@ -183,7 +186,7 @@ class Driver:
     @contextmanager
     def _accounting(self, sendings: Sequence[Sending], tokens: TokenTimes | None = None) -> Iterator[list[Completion]]:
         """Counts every request that was sent exactly once, whatever happens to the task that waits for its answer."""
-        began = time.monotonic()
+        began = self._clock.now()
         call = self._scrutiny.sent(sendings, tokens)
         completions: list[Completion] = []
         try:
@@ -194,7 +197,7 @@ class Driver:
             del self._scopes[call]
             self.open_requests -= len(sendings)
             detail = "the engine was gone before it answered" if self.unanswered is RequestOutcome.LOST else ""
-            without_answer = Completion(self.unanswered, time.monotonic() - began, detail)
+            without_answer = Completion(self.unanswered, self._clock.now() - began, detail)
             completions += [without_answer] * (len(sendings) - len(completions))
             self._scrutiny.ended(call, sendings, completions)
             for completion in completions:

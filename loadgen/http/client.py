@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..clock import REAL, Clock
 from ..requests.outcome import Completion, RequestOutcome
 from .agreement import StreamedIds, contradiction, output_ids
 from .connection import HttpAnswer, HttpClient, HttpError, Silence
@@ -61,19 +61,21 @@ class GenerateClient:
             answered when its last request is, which under pressure may take minutes; whether the server hangs tells
             who watches it.
         incremental_streams: whether the server was launched with `--incremental-streaming-output`.
+        clock: by which latencies are measured. The time-out of a connection is by the machine's.
     """
 
     base_url: str
     timeout: float = 900.0
     sampling: Sampling = field(default_factory=Sampling)
     incremental_streams: bool = False
+    clock: Clock = REAL
 
     def __post_init__(self) -> None:
         self._http = HttpClient(self.base_url, self.timeout)
 
     async def send_together(self, requests: Sequence[GenerateRequest]) -> list[Completion]:
         """Send requests in one call, in order, and wait for all of them. One completion a request, in that order."""
-        began = time.monotonic()
+        began = self.clock.now()
         body = {
             "input_ids": [list(request.prompt) for request in requests],
             "sampling_params": [self.sampling.parameters(request.max_new_tokens) for request in requests],
@@ -81,13 +83,14 @@ class GenerateClient:
         try:
             answer = await self._http.post(_PATH, _encoded(body))
             if answer.status != _OK:
-                return [_refusal(answer, began)] * len(requests)
+                return [_refusal(answer, self.clock.now() - began)] * len(requests)
             answers = read_json(answer.body)
         except (HttpError, ValueError) as error:
-            return [_failure(error, began)] * len(requests)
+            return [_failure(error, self.clock.now() - began)] * len(requests)
+        seconds = self.clock.now() - began
         if not isinstance(answers, list) or len(answers) != len(requests):
-            return [_in_band_error(answers, began)] * len(requests)
-        return [judge(answer, request, began) for answer, request in zip(answers, requests, strict=True)]
+            return [_in_band_error(answers, seconds)] * len(requests)
+        return [judge(answer, request, seconds) for answer, request in zip(answers, requests, strict=True)]
 
     async def score(self, requests: Sequence[GenerateRequest]) -> list[Scored]:
         """Ask for answers with the probabilities of their tokens, all in one call.
@@ -124,50 +127,50 @@ class GenerateClient:
             hang_up_tokens: new tokens after which to hang up; None reads to the end.
             tokens: is told of the tokens as they come.
         """
-        began = time.monotonic()
+        began = self.clock.now()
         body = {
             "input_ids": list(request.prompt),
             "sampling_params": self.sampling.parameters(request.max_new_tokens),
             "stream": True,
         }
-        stream = StreamReader(began, hang_up_tokens, self.incremental_streams, tokens)
+        stream = StreamReader(began, hang_up_tokens, self.incremental_streams, tokens, self.clock.now)
         try:
             answer = await self._http.post(_PATH, _encoded(body), stream.take)
             if answer.status != _OK:
-                return _refusal(answer, began)
+                return _refusal(answer, self.clock.now() - began)
         except ValueError as error:
-            return _failure(error, began)
+            return _failure(error, self.clock.now() - began)
         except HttpError as error:
             # After its end mark a stream has said all that it has to say.
             if not stream.ended:
-                return _failure(error, began)
+                return _failure(error, self.clock.now() - began)
         if stream.error is not None:
-            return _in_band_error(stream.error, began)
+            return _in_band_error(stream.error, self.clock.now() - began)
         if stream.enough:
-            return hung_up(began, stream.tokens)
+            return hung_up(self.clock.now() - began, stream.tokens)
         if not stream.ended:
-            return Completion(RequestOutcome.LOST, time.monotonic() - began, "the stream ended without its end mark")
-        return judge(stream.last, request, began, stream.tokens, stream.ids)
+            return Completion(RequestOutcome.LOST, self.clock.now() - began, "the stream ended without its end mark")
+        return judge(stream.last, request, self.clock.now() - began, stream.tokens, stream.ids)
 
 
 def judge(
     answer: Any,
     request: GenerateRequest,
-    began: float,
+    passed_seconds: float,
     tokens: TokenTimes | None = None,
     streamed: StreamedIds | None = None,
 ) -> Completion:
     """How a request ended, from SGLang's answer to it: any JSON value, as it is not to be relied on.
 
     Args:
-        began: when it was sent, by the monotonic clock.
+        passed_seconds: since it was sent.
         tokens: when its tokens came, where that is known.
         streamed: the ids that its stream told, where it was one.
     """
     meta = meta_of(answer)
     finish = meta.get("finish_reason")
     if not isinstance(finish, Mapping):
-        return _in_band_error(answer, began)
+        return _in_band_error(answer, passed_seconds)
     new_tokens = new_tokens_of(answer)
     outcome, detail = RequestOutcome.DONE, ""
     if finish.get("type") == "abort":
@@ -179,7 +182,7 @@ def judge(
     # One call is answered when the last of its requests is, so of the others only the server can tell when they ended.
     seconds = meta.get("e2e_latency") if tokens is None else None
     if not isinstance(seconds, float) or not math.isfinite(seconds):
-        seconds = time.monotonic() - began
+        seconds = passed_seconds
     return Completion(
         outcome,
         seconds=seconds,
@@ -192,36 +195,34 @@ def judge(
     )
 
 
-def hung_up(began: float, tokens: TokenTimes | None = None) -> Completion:
+def hung_up(seconds: float, tokens: TokenTimes | None = None) -> Completion:
     """The end of a request whose client hung up, as planned."""
     return Completion(
         RequestOutcome.HUNG_UP,
-        time.monotonic() - began,
+        seconds,
         new_tokens=tokens.count if tokens else 0,
         first_token_seconds=tokens.first_seconds if tokens else None,
     )
 
 
-def _in_band_error(answer: Any, began: float) -> Completion:
-    return Completion(
-        RequestOutcome.ERROR, time.monotonic() - began, json.dumps(answer, default=str)[:_DETAIL_CHARACTERS]
-    )
+def _in_band_error(answer: Any, seconds: float) -> Completion:
+    return Completion(RequestOutcome.ERROR, seconds, json.dumps(answer, default=str)[:_DETAIL_CHARACTERS])
 
 
 def _encoded(body: Any) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-def _refusal(answer: HttpAnswer, began: float) -> Completion:
+def _refusal(answer: HttpAnswer, seconds: float) -> Completion:
     text = f"HTTP {answer.status}: {answer.body.decode(errors='replace')}"
-    return Completion(RequestOutcome.REFUSED, time.monotonic() - began, text[:_DETAIL_CHARACTERS])
+    return Completion(RequestOutcome.REFUSED, seconds, text[:_DETAIL_CHARACTERS])
 
 
-def _failure(error: Exception, began: float) -> Completion:
+def _failure(error: Exception, seconds: float) -> Completion:
     if isinstance(error, Silence):
         outcome = RequestOutcome.TIMED_OUT
     elif isinstance(error, HttpError):
         outcome = RequestOutcome.LOST
     else:
         outcome = RequestOutcome.ERROR
-    return Completion(outcome, time.monotonic() - began, f"{type(error).__name__}: {error}"[:_DETAIL_CHARACTERS])
+    return Completion(outcome, seconds, f"{type(error).__name__}: {error}"[:_DETAIL_CHARACTERS])

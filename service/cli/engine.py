@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.output import console, fail
+from service.cli.output import console, fail, refuse
+
+if TYPE_CHECKING:
+    from service.engine.simulated import Simulation
 
 engine_app = typer.Typer(
     help="SGLang installations to run on: releases that lastpage installs, or others by their interpreter.",
@@ -53,7 +57,16 @@ def engine_ensure(
 @engine_app.command("add")
 def engine_add(
     name: Annotated[str, typer.Argument(help="Name to know it by.")],
-    python: Annotated[Path, typer.Option(help="Interpreter whose environment holds SGLang.")],
+    python: Annotated[Path | None, typer.Option(help="Interpreter whose environment holds SGLang.")] = None,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="There is none: simulate it, for tests and for scale.")
+    ] = False,
+    release: Annotated[
+        str | None, typer.Option(help="With --simulated: whose rules it follows. Default: the newest release's.")
+    ] = None,
+    settings: Annotated[
+        str, typer.Option(metavar="JSON", help='With --simulated: its settings, as in {"time_scale": 60}.')
+    ] = "{}",
     ask: Annotated[
         bool,
         typer.Option("--check/--no-check", help="Ask it whether runs can be made on it; if not, it is refused."),
@@ -70,7 +83,13 @@ def engine_add(
 
     home = Home.default()
     registry = EngineRegistry(home)
+    if simulated != (python is None):
+        fail("give the path of an interpreter (--python PATH), or --simulated for an engine without one")
     try:
+        if python is None:
+            registry.add_simulated(name, _simulation(settings, release))
+            typer.echo(f"engine {name} is registered; it is simulated")
+            return
         engine = registry.addable(name, python)
         if ask and (problem := check(engine, home=home).problem):
             fail(f"no run can be made on it: {problem}; it is not registered (--no-check registers it all the same)")
@@ -78,6 +97,16 @@ def engine_add(
     except EngineError as error:
         fail(str(error))
     typer.echo(f"engine {name} is registered")
+
+
+def _simulation(settings: str, release: str | None) -> Simulation:
+    from service.engine.simulated import Simulation
+
+    try:
+        simulation = Simulation.from_json(settings)
+        return replace(simulation, release=release) if release else simulation
+    except ValueError as error:
+        refuse("settings", settings, str(error))
 
 
 @engine_app.command("list")

@@ -46,10 +46,13 @@ class EngineCheck(BaseModel):
     clamp: bool | None = Field(default=None, description="Whether alloc_decode has the clamp, judged by what it does.")
     npu: NpuCheck = Field(default=NpuCheck())
     problem: str | None = Field(default=None, description="What stands in the way of a run on this engine.")
+    simulated: bool = Field(default=False, description="Whether there is no SGLang: it is a model of its scheduler.")
 
     @property
     def profile(self) -> Profile:
         """What a run on this engine runs on."""
+        if self.simulated:
+            return Profile.SIMULATED
         return Profile.ASCEND if self.npu.available else Profile.REHEARSAL
 
 
@@ -63,6 +66,8 @@ def check(engine: Engine, *, home: Home | None = None, deadline_seconds: float =
     Returns:
         The answer. What is wrong stands in `problem`; nothing is raised.
     """
+    if engine.simulation is not None:
+        return EngineCheck(version=engine.simulation.version, clamp=engine.simulation.clamp, simulated=True)
     kept = (home or Home.default()).checks / f"{_digest(str(engine.python), *_devices())}.json"
     answer = _read_kept(kept)
     if answer is not None:

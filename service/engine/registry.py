@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
@@ -12,6 +14,7 @@ from pydantic import ValidationError
 
 from service.engine.check import check
 from service.engine.installation import NAME_PATTERN, Engine
+from service.engine.simulated import SIMULATED_ENGINE, SIMULATION_VARIABLE, Simulation
 from service.errors import EngineError, EngineInUse, EngineNameRefused, EngineNotFound
 from service.files import write_atomically
 from service.home import Home
@@ -52,6 +55,8 @@ class EngineRegistry:
             EngineNotFound: there is none.
         """
         known = {engine.name: engine for engine in self.list()}
+        if name not in known and (simulated := simulated_engine(name)) is not None:
+            return simulated
         if name not in known:
             names = ", ".join(known) or "none yet; `lastpage engine install` or `lastpage engine add` makes one"
             if re.fullmatch(_RELEASE_PATTERN, name):
@@ -76,15 +81,29 @@ class EngineRegistry:
             EngineNameRefused: the name is malformed, or belongs to a release that lastpage installed.
             EngineNotFound: there is no interpreter at that path.
         """
-        if not re.fullmatch(NAME_PATTERN, name):
-            raise EngineNameRefused(f"{name!r} is not allowed; use letters, digits, '.', '_', '+' and '-'")
-        if any(engine.name == name and engine.origin == "installed" for engine in self.list()):
-            raise EngineNameRefused(f"{name!r} is an installed release; choose another name")
+        self._check_name(name)
+        if simulated_engine(name) is not None:
+            raise EngineNameRefused(f"{name!r} is a simulated engine's name; choose another one")
         # Not resolved: a virtual environment's interpreter is a link, and following it leaves the environment.
         python = Path(os.path.abspath(os.path.expanduser(python)))  # noqa: PTH100, PTH111
         if not (python.is_file() and os.access(python, os.X_OK)):
             raise EngineNotFound(f"{str(python)!r} is not an executable file; give the path of an interpreter")
         return Engine(name=name, python=python, origin="added", version=version)
+
+    def add_simulated(self, name: str, simulation: Simulation) -> Engine:
+        """Register a simulated engine.
+
+        Raises:
+            EngineNameRefused: the name is malformed, or belongs to a release that lastpage installed.
+        """
+        self._check_name(name)
+        return self.record(_simulated(name, simulation))
+
+    def _check_name(self, name: str) -> None:
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise EngineNameRefused(f"{name!r} is not allowed; use letters, digits, '.', '_', '+' and '-'")
+        if any(engine.name == name and engine.origin == "installed" for engine in self.list()):
+            raise EngineNameRefused(f"{name!r} is an installed release; choose another name")
 
     def record(self, engine: Engine) -> Engine:
         """Write an engine down, in place of an older one of the same name."""
@@ -131,7 +150,7 @@ class EngineRegistry:
 
     def _only_one(self) -> Engine | None:
         """The registered engine, where there is just one: a container's, which was added by its path."""
-        usable = [engine for engine in self.list() if engine.python.exists()]
+        usable = [engine for engine in self.list() if engine.simulation is None and engine.python.exists()]
         return usable[0] if len(usable) == 1 else None
 
     def ascend(self) -> Engine | None:
@@ -151,6 +170,31 @@ class EngineRegistry:
 
     def _path(self, name: str) -> Path:
         return self._home.engines / f"{name}.json"
+
+
+def simulated_engine(name: str) -> Engine | None:
+    """The simulated engine of a name that is known without being added; None when the name is not of that form.
+
+    `$LASTPAGE_SIMULATION` has its settings, where it is set.
+
+    Raises:
+        EngineNameRefused: what the name says of a release, or the variable of settings, is not allowed.
+    """
+    found = re.fullmatch(rf"{SIMULATED_ENGINE}(-(?P<release>{_RELEASE_PATTERN}))?", name)
+    if found is None:
+        return None
+    try:
+        simulation = Simulation.from_json(os.environ.get(SIMULATION_VARIABLE) or "{}")
+        if found["release"]:
+            simulation = replace(simulation, release=found["release"])
+    except ValueError as error:
+        raise EngineNameRefused(f"{name!r} cannot be simulated: {error}") from None
+    return _simulated(name, simulation)
+
+
+def _simulated(name: str, simulation: Simulation) -> Engine:
+    python = Path(sys.executable)
+    return Engine(name=name, python=python, origin="simulated", version=simulation.version, simulation=simulation)
 
 
 def _release(engine: Engine) -> Version:

@@ -21,9 +21,11 @@ VOCABULARY = 256
 CONTEXT_LENGTH = 32_768
 _HEADS = 2
 # On Ascend the attention kernels are made for the head size of common models; a plain CPU takes any.
-_HEAD_SIZE = {Profile.REHEARSAL: 32, Profile.ASCEND: 128}
+_HEAD_SIZE = {Profile.REHEARSAL: 32, Profile.ASCEND: 128, Profile.SIMULATED: 32}
 # In float32 what a row computes hardly depends on the rows beside it. On the NPU bfloat16 is what kernels are made for.
-_PRECISION = {Profile.REHEARSAL: "float32", Profile.ASCEND: "bfloat16"}
+_PRECISION = {Profile.REHEARSAL: "float32", Profile.ASCEND: "bfloat16", Profile.SIMULATED: "float32"}
+# A simulated engine computes nothing, so any pool can be filled by any request.
+_SIMULATED_CONTEXT_LENGTH = 2**31
 
 
 def write_tiny_model(models: Path, profile: Profile) -> Path:
@@ -38,7 +40,10 @@ def write_tiny_model(models: Path, profile: Profile) -> Path:
     files = {
         "config.json": config,
         "tokenizer.json": _tokenizer(),
-        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": CONTEXT_LENGTH},
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": _context_length(profile),
+        },
     }
     texts = {name: json.dumps(content, indent=2, ensure_ascii=False) + "\n" for name, content in files.items()}
     digest = hashlib.sha256(json.dumps([VERSION, texts], sort_keys=True).encode()).hexdigest()[:16]
@@ -74,7 +79,7 @@ def _config(profile: Profile) -> dict[str, Any]:
         "head_dim": head_size,
         "hidden_act": "silu",
         "vocab_size": VOCABULARY,
-        "max_position_embeddings": CONTEXT_LENGTH,
+        "max_position_embeddings": _context_length(profile),
         "rms_norm_eps": 1e-5,
         "rope_theta": 10_000.0,
         "tie_word_embeddings": False,
@@ -82,6 +87,10 @@ def _config(profile: Profile) -> dict[str, Any]:
         "bos_token_id": None,
         "eos_token_id": None,
     }
+
+
+def _context_length(profile: Profile) -> int:
+    return _SIMULATED_CONTEXT_LENGTH if profile is Profile.SIMULATED else CONTEXT_LENGTH
 
 
 def _tokenizer() -> dict[str, Any]:

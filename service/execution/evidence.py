@@ -101,7 +101,7 @@ def describe_crash(
     return Crash(
         kind=classification.kind,
         reason=_reason(classification, alarm.death),
-        at=wall_time(alarm.since_ns),
+        at=wall_time(alarm.since_ns, process.plan.clock),
         step=last.step if last else None,
         seconds_after_ready=(last.at_ns - ready_ns) / 1e9 if last else None,
         noticed_after_seconds=(alarm.noticed_ns - alarm.since_ns) / 1e9,

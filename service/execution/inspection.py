@@ -57,7 +57,7 @@ class Inspection:
         self._prompts = prompts
         self._calibration = Calibration(off="" if spec.load.witness_share else "the spec asks for none")
         self._witnesses: Witnesses | None = None
-        self.response_checks = ResponseChecks(prompts)
+        self.response_checks = ResponseChecks(prompts, clock=client.clock.now)
         self._news: list[Finding] = []
         self._ledger = Ledger(
             spec.waivers,
@@ -106,7 +106,11 @@ class Inspection:
                 margin=self._calibration.margin,
             )
         self.response_checks = ResponseChecks(
-            self._prompts, self._witnesses, Fairness(starve_seconds(self._spec)), work
+            self._prompts,
+            self._witnesses,
+            Fairness(self._client.clock.patience(starve_seconds(self._spec), 0.5)),
+            work,
+            self._client.clock.now,
         )
         return self.response_checks
 

@@ -35,6 +35,7 @@ def plan_for(spec: RunSpec, prepared: Prepared, folder: Path) -> LaunchPlan:
         scenario_arguments=prepared.needs.arguments,
         scenario_environment=prepared.needs.environment,
         user_arguments=engine.args,
+        simulation=prepared.engine.simulation,
     )
 
 
@@ -44,4 +45,5 @@ def client_of(plan: LaunchPlan, prepared: Prepared) -> GenerateClient:
         plan.url,
         sampling=Sampling(never=prepared.facts.end_tokens),
         incremental_streams=prepared.server.incremental_streams,
+        clock=plan.clock,
     )

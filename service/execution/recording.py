@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from loadgen.clock import REAL, Clock
 from loadgen.coverage import Coverage
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.statistics.histogram import Histogram
@@ -88,9 +88,9 @@ class Recording:
         return self._reader.last(count)
 
 
-def wall_time(at_ns: int) -> datetime:
-    """UTC time of a moment of CLOCK_MONOTONIC, the recorder's clock, nanoseconds."""
-    return datetime.now(timezone.utc) - timedelta(microseconds=(time.monotonic_ns() - at_ns) / 1000)
+def wall_time(at_ns: int, clock: Clock = REAL) -> datetime:
+    """UTC time of a moment of the recorder's clock, nanoseconds."""
+    return datetime.now(timezone.utc) - timedelta(seconds=clock.machine_seconds((clock.now_ns() - at_ns) / 1e9))
 
 
 _COUNTS = tuple(name for name in Totals.__dataclass_fields__ if name != "last_step_ns")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, NoReturn
@@ -38,6 +37,7 @@ from service.spec.faults import Fault
 from service.spec.spec import RunSpec
 
 _PROGRESS_SECONDS = 0.5
+_SHORTEST_PROGRESS_SECONDS = 0.05
 
 
 class Supervisor:
@@ -68,6 +68,7 @@ class _RunExecution:
         self._cancelled = cancelled
         self._seed = run.spec.load.seed or 0
         self._plan = plan_for(self._spec, prepared, run.folder)
+        self._clock = self._plan.clock
         self._engine = self._describe_engine()
         self._scenario: Scenario[Any] | None = None
         self._waves = SentWaves()
@@ -116,6 +117,7 @@ class _RunExecution:
             clamp=checked.clamp,
             device=checked.npu.name,
             address=f"127.0.0.1:{self._plan.port}",
+            simulation=self._prepared.engine.simulation,
         )
 
     async def _until_ready(self, process: EngineProcess) -> Ready | None:
@@ -146,12 +148,20 @@ class _RunExecution:
             alarm = await self._calibrate(inspection, process)
             # What was done so far is not the load's.
             self._recording = Recording(self._plan.flight, server)
-            ready = self._ready = ready if alarm else replace(ready, ready_ns=time.monotonic_ns())
+            ready = self._ready = ready if alarm else replace(ready, ready_ns=self._clock.now_ns())
             driver = self._driver = Driver(
-                scenario, client, self._recording, prompts, self._waves.add, inspection.begin(self._recording)
+                scenario,
+                client,
+                self._recording,
+                prompts,
+                self._waves.add,
+                inspection.begin(self._recording),
+                self._clock,
             )
-            watch = Watch(process, self._recording, lambda: driver.unserved, self._spec.engine.hang_seconds)
-            self._load_began = time.monotonic()
+            watch = Watch(
+                process, self._recording, lambda: driver.unserved, self._spec.engine.hang_seconds, self._clock
+            )
+            self._load_began = self._clock.now()
             await self._observer.status(RunStatus.RUNNING)
             alarm = alarm or await self._drive(driver, watch)
             self._end_measuring()
@@ -196,13 +206,13 @@ class _RunExecution:
     def _end_measuring(self) -> None:
         """The load has ended; what the engine does from here on, with what was left of it, is not the load's."""
         if self._measured is None and self._recording is not None:
-            self._load_ended = time.monotonic()
+            self._load_ended = self._clock.now()
             self._recording.take()
             self._measured = self._measures(cells=True)
 
     async def _calibrate(self, inspection: Inspection, process: EngineProcess) -> Alarm | None:
         """Before there is any pressure; an alarm when the engine does not bear even that."""
-        watch = Watch(process, self._recording, lambda: 1, self._spec.engine.hang_seconds)
+        watch = Watch(process, self._recording, lambda: 1, self._spec.engine.hang_seconds, self._clock)
 
         async def alarm() -> Alarm | None:
             return await watch.alarm()
@@ -240,7 +250,7 @@ class _RunExecution:
         """After the load the server must still complete a request; an alarm when it does not."""
 
         async def survives() -> Alarm | None:
-            return await survival(client, watch, self._spec.engine.hang_seconds)
+            return await survival(client, watch, self._spec.engine.hang_seconds, self._clock)
 
         return await first_of(survives, self._until_cancelled)
 
@@ -251,7 +261,7 @@ class _RunExecution:
         while True:
             await self._tell_findings()
             await self._observer.progress(self._progress())
-            await anyio.sleep(_PROGRESS_SECONDS)
+            await self._clock.sleep(_PROGRESS_SECONDS, _SHORTEST_PROGRESS_SECONDS)
 
     async def _tell_findings(self) -> None:
         for finding in self._inspection.news() if self._inspection is not None else ():
@@ -292,7 +302,7 @@ class _RunExecution:
     def _seconds_under_load(self) -> float:
         if self._load_began is None:
             return 0.0
-        return (self._load_ended or time.monotonic()) - self._load_began
+        return (self._load_ended or self._clock.now()) - self._load_began
 
     def _result(self, status: RunStatus, *notes: str) -> RunResult:
         return RunResult(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import anyio
 import httpx
 
+from loadgen.clock import REAL, Clock
 from service.concurrency import first_of
 from service.engine.process.death import EngineDeath
 from service.engine.process.process import EngineProcess
@@ -35,7 +35,7 @@ class Alarm:
     """An engine is gone.
 
     Attributes:
-        noticed_ns: CLOCK_MONOTONIC, nanoseconds.
+        noticed_ns: by the recorder's clock, nanoseconds.
         since_ns: when it happened, where that is known; else when it was last seen at work.
     """
 
@@ -51,6 +51,7 @@ class Watch:
     Args:
         open_requests: tells how many requests wait for an answer.
         hang_seconds: how long no decode step, or no answer on the port, is borne.
+        clock: the run's; the recorder's clock is the same.
     """
 
     def __init__(
@@ -59,14 +60,16 @@ class Watch:
         recording: Recording | None,
         open_requests: Callable[[], int],
         hang_seconds: float,
+        clock: Clock = REAL,
     ) -> None:
+        self._clock = clock
         self._process = process
         self._recording = recording
         self._open_requests = open_requests
-        self._hang_ns = int(hang_seconds * 1e9)
-        self._hang_seconds = hang_seconds
+        self._hang_seconds = clock.patience(hang_seconds)
+        self._hang_ns = int(self._hang_seconds * 1e9)
         # Both are moved on by the pauses of the machine.
-        self._alive_ns = self._answered_ns = self._looked_ns = time.monotonic_ns()
+        self._alive_ns = self._answered_ns = self._looked_ns = clock.now_ns()
         self._work_done: object = None
 
     async def alarm(self) -> Alarm:
@@ -82,8 +85,8 @@ class Watch:
 
     def look(self) -> Alarm | None:
         """Whether the engine is gone, as far as its processes and its recording tell."""
-        now = time.monotonic_ns()
-        if (pause := now - self._looked_ns) > _PAUSE_NS:
+        now = self._clock.now_ns()
+        if (pause := now - self._looked_ns) > self._clock.at(_PAUSE_NS):
             self._alive_ns += pause
             self._answered_ns += pause
         self._looked_ns = now
@@ -91,7 +94,7 @@ class Watch:
             return Alarm(Sign.EXCEPTION, now, self._recording.totals().last_step_ns)
         death = self._process.death()
         if death is not None:
-            return Alarm(Sign.DEATH, time.monotonic_ns(), death.noticed_ns, death)
+            return Alarm(Sign.DEATH, self._clock.now_ns(), self._clock.at(death.noticed_ns), death)
         if self._recording is None:
             return None
         totals = self._recording.totals()
@@ -105,21 +108,21 @@ class Watch:
 
     async def _watch_port(self) -> Alarm:
         """A refused connection tells at once. A slow answer tells nothing until it has been slow for long."""
-        self._answered_ns = time.monotonic_ns()
+        self._answered_ns = self._clock.now_ns()
         async with httpx.AsyncClient(base_url=self._process.plan.url, trust_env=False) as client:
             while True:
-                began_ns = time.monotonic_ns()
+                began_ns = self._clock.now_ns()
                 try:
-                    await client.get("/model_info", timeout=self._hang_seconds)
-                    self._answered_ns = time.monotonic_ns()
+                    await client.get("/model_info", timeout=self._clock.machine_seconds(self._hang_seconds))
+                    self._answered_ns = self._clock.now_ns()
                 except httpx.ConnectError:
                     # The process may be on its way out, in which case its death says more.
                     await anyio.sleep(_CALL_SECONDS)
-                    return Alarm(Sign.SILENCE, time.monotonic_ns(), began_ns)
+                    return Alarm(Sign.SILENCE, self._clock.now_ns(), began_ns)
                 except httpx.TransportError:
-                    failed_ns = time.monotonic_ns()
+                    failed_ns = self._clock.now_ns()
                     # The other watcher may not have noticed yet that it was a pause.
                     await anyio.sleep(_CALL_SECONDS)
                     if failed_ns - self._answered_ns > self._hang_ns:
-                        return Alarm(Sign.SILENCE, time.monotonic_ns(), self._answered_ns)
+                        return Alarm(Sign.SILENCE, self._clock.now_ns(), self._answered_ns)
                 await anyio.sleep(_CALL_SECONDS)

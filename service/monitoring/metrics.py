@@ -68,6 +68,7 @@ class ControllerMetrics:
         self._findings: _Labelled = Counter({(kind.value,): 0 for kind in FindingKind})
         self._waived: _Labelled = Counter({(kind.value,): 0 for kind in FindingKind})
         self._runs: _Labelled = Counter({(verdict.value,): 0 for verdict in Verdict})
+        self._simulated_runs: _Labelled = Counter({(verdict.value,): 0 for verdict in Verdict})
         self._engine_runs: _Labelled = Counter()
         self._engine_crashes: _Labelled = Counter()
         self._last_crash: float | None = None
@@ -118,6 +119,12 @@ class ControllerMetrics:
             "lastpage_runs", "Runs that have ended, without those stopped before their turn.", ["verdict"], self._runs
         )
         yield counters_by(
+            "lastpage_simulated_runs",
+            "Runs on simulated engines that have ended, which no other counter of runs has.",
+            ["verdict"],
+            self._simulated_runs,
+        )
+        yield counters_by(
             "lastpage_engine_runs", "Runs that have ended, by engine.", [*_ENGINE_LABELS, "verdict"], self._engine_runs
         )
         yield counters_by("lastpage_engine_crashes", "Crashes, by engine.", _ENGINE_LABELS, self._engine_crashes)
@@ -146,7 +153,7 @@ class ControllerMetrics:
 
     def _finish(self, run: Run) -> None:
         verdict = (run.verdict or Verdict.INCONCLUSIVE).value
-        self._runs[verdict,] += 1
+        (self._simulated_runs if run.simulated else self._runs)[verdict,] += 1
         if run.engine is not None:
             self._know(run.engine)
             self._engine_runs[(*_engine_values(run.engine), verdict)] += 1

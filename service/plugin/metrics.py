@@ -13,7 +13,7 @@ from .flight import Totals
 
 _INTERVAL_SECONDS = 0.5
 
-_COUNTERS = {
+COUNTERS = {
     "decode_steps": ("lastpage_decode_steps", "Decode steps."),
     "crossing_steps": ("lastpage_crossing_steps", "Decode steps in which at least one row needed a new page."),
     "tight_steps": ("lastpage_tight_steps", "Decode steps that needed exactly as many pages as were free."),
@@ -46,7 +46,7 @@ class MetricsPublisher:
 
         gauge = Gauge("lastpage_pool_pages", "Pages in the KV pool.", multiprocess_mode="mostrecent")
         gauge.set(self._pool_pages)
-        counters = {field: Counter(name, help_text) for field, (name, help_text) in _COUNTERS.items()}
+        counters = {field: Counter(name, help_text) for field, (name, help_text) in COUNTERS.items()}
         stopped = threading.Event()
         while not stopped.wait(_INTERVAL_SECONDS):
             totals = self._totals()

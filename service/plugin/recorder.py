@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from .flight import AllocationOutcome, Totals
@@ -63,7 +64,13 @@ class FlightRecorder:
         allocator: str,
         rank: int = 0,
         capacity: int = DEFAULT_CAPACITY,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        """
+        Args:
+            clock_ns: nanoseconds; another clock than the machine's is for an engine whose time is simulated.
+        """
+        self._clock_ns = clock_ns
         size = HEADER_SIZE + capacity * RECORD.size
         # A new file each time: a reader of an older recording keeps its own mapping.
         partial = Path(f"{os.fspath(path)}.{os.getpid()}.partial")
@@ -89,7 +96,7 @@ class FlightRecorder:
             pool_pages,
             os.getpid(),
             rank,
-            time.monotonic_ns(),
+            clock_ns(),
             time.time(),
             sglang_version.encode()[:32],
             allocator.encode()[:16],
@@ -103,7 +110,7 @@ class FlightRecorder:
 
     def enter(self, batch_size: int, need: int, free: int, trailing: int, cached: int = 0) -> None:
         """Record a decode step whose pages are about to be allocated; the arguments are those of `DecodeStep`."""
-        now = time.monotonic_ns()
+        now = self._clock_ns()
         step = self._step + 1
         slot = HEADER_SIZE + (self._step % self._capacity) * RECORD.size
         totals = self._totals

@@ -26,6 +26,7 @@ class Profile(str, enum.Enum):
 
     ASCEND = "ascend"
     REHEARSAL = "rehearsal"  # a plain CPU, with SGLang's NPU allocator class
+    SIMULATED = "simulated"  # no SGLang: a model of its scheduler, which shows nothing of a release
 
 
 @dataclass(frozen=True)

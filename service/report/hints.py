@@ -28,6 +28,8 @@ def hints(run: Run) -> Iterator[str]:
     measures = run.measures
     if run.status is not RunStatus.FINISHED:
         return
+    if run.simulated:
+        yield "the engine was simulated: for a verdict about SGLang name one that has it, see `lastpage engine list`"
     if run.verdict is Verdict.INCONCLUSIVE:
         yield from _inconclusive(run)
     elif run.verdict is Verdict.PASS and measures.critical_share < (_expected_critical_share(run.spec) or 0):

@@ -34,7 +34,11 @@ _CLAMP = {
     False: "no: its alloc_decode reads past the free list in a critical step",
     None: "not known",
 }
-_PROFILE = {Profile.ASCEND: "ascend: runs are on the NPU", Profile.REHEARSAL: "rehearsal: runs are on the CPU"}
+_PROFILE = {
+    Profile.ASCEND: "ascend: runs are on the NPU",
+    Profile.REHEARSAL: "rehearsal: runs are on the CPU",
+    Profile.SIMULATED: "simulated: there is no SGLang, a model of its scheduler decides",
+}
 
 
 def print_check(console: Console, engine: Engine, check: EngineCheck) -> None:

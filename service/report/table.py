@@ -34,7 +34,8 @@ def print_result(console: Console, run: Run) -> None:
     if run.detail:
         console.print(Text(short_detail(run.detail)), soft_wrap=True)
     verdict = run.verdict or Verdict.INCONCLUSIVE
-    console.print(Text.assemble("verdict  ", (verdict.value.upper(), VERDICT_STYLES[verdict])))
+    simulated = " (simulated)" if run.simulated else ""
+    console.print(Text.assemble("verdict  ", (verdict.value.upper() + simulated, VERDICT_STYLES[verdict])))
     for text, count in list(run.measures.failures.items())[:_FAILURES_SHOWN]:
         console.print(Text(f"         {count:,} requests {text}"), soft_wrap=True)
     for reason in run.reasons:

@@ -122,12 +122,13 @@ class LiveRun:
         run = advance(self.run, result.status, utc_now(), result.detail)
         crashes = result.crashes or self.run.crashes
         measures = result.measures.model_copy(update={"crashes": len(crashes)})
-        judgement = self._judgement(measures, result.status)
+        engine = result.engine or run.engine
+        judgement = self._judgement(measures, result.status, simulated=engine is not None and engine.simulated)
         return run.model_copy(
             update={
                 "verdict": judgement.verdict,
                 "reasons": judgement.reasons,
-                "engine": result.engine or run.engine,
+                "engine": engine,
                 "ready_at": result.ready_at,
                 "measures": measures,
                 "crashes": crashes,
@@ -135,9 +136,10 @@ class LiveRun:
             }
         )
 
-    def _judgement(self, measures: Measures, status: RunStatus) -> Judgement:
+    def _judgement(self, measures: Measures, status: RunStatus, *, simulated: bool) -> Judgement:
         try:
-            return judge(measures, [Threshold.parse(text) for text in self.run.spec.thresholds], status)
+            thresholds = [Threshold.parse(text) for text in self.run.spec.thresholds]
+            return judge(measures, thresholds, status, simulated=simulated)
         except Exception as error:
             _logger.exception("run %s: no verdict could be given", self.run.id)
             return Judgement(Verdict.INCONCLUSIVE, (f"no verdict could be given: {type(error).__name__}: {error}",))

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 from loadgen.checks.findings import FindingKind
 from loadgen.statistics.histogram import Counts
 from service.engine.crash.signatures import CrashKind
+from service.engine.simulated import Simulation
 from service.plugin.settings import Allocator, Profile
 from service.runs.coverage import EdgeCoverage
 from service.runs.server import ServerInfo
@@ -242,6 +243,14 @@ class EngineInfo(Value):
     )
     device: str | None = Field(default=None, description="The NPU's name, where there is one.")
     address: str | None = Field(default=None, description="HOST:PORT of its HTTP server, while it runs.")
+    simulation: Simulation | None = Field(
+        default=None, description="How it was simulated; seconds of the run are those of its clock. Null: it was not."
+    )
+
+    @property
+    def simulated(self) -> bool:
+        """Whether no SGLang ran: nothing is shown of a release then."""
+        return self.profile is Profile.SIMULATED
 
     @computed_field(description="Whether the allocator that runs has the clamp.")  # type: ignore[prop-decorator]
     @property
@@ -297,3 +306,8 @@ class Run(Value):
     measures: Measures = Field(default_factory=Measures)
     crashes: tuple[Crash, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its engine is known to be a simulated one."""
+        return self.engine is not None and self.engine.simulated

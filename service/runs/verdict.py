@@ -22,7 +22,16 @@ class Judgement(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def judge(measures: Measures, thresholds: Sequence[Threshold], status: RunStatus = RunStatus.FINISHED) -> Judgement:
+SIMULATED = "simulated: no SGLang ran, so nothing is shown of a release"
+
+
+def judge(
+    measures: Measures,
+    thresholds: Sequence[Threshold],
+    status: RunStatus = RunStatus.FINISHED,
+    *,
+    simulated: bool = False,
+) -> Judgement:
     """Hold measures against thresholds.
 
     A broken threshold fails the run, except that one on how often the edge was reached, or on something that was not
@@ -30,7 +39,13 @@ def judge(measures: Measures, thresholds: Sequence[Threshold], status: RunStatus
 
     Args:
         status: how the run ended.
+        simulated: whether the engine was; the last reason then says what that means.
     """
+    judgement = _judged(measures, thresholds, status)
+    return judgement._replace(reasons=(*judgement.reasons, SIMULATED)) if simulated else judgement
+
+
+def _judged(measures: Measures, thresholds: Sequence[Threshold], status: RunStatus) -> Judgement:
     values = measures.model_dump()
     failures: list[str] = []
     doubts: list[str] = [_CUT_SHORT[status]] if status in _CUT_SHORT else []

@@ -126,8 +126,8 @@ class EngineTrials:
         recording = Recording(plan.flight)
         client = client_of(plan, self._prepared)
         scenario = Waves(self._prepared.server, WavesOptions(waves=case.written()), seed)
-        driver = Driver(scenario, client, recording, PromptMaker(seed, range(facts.vocabulary)))
-        watch = Watch(process, recording, lambda: driver.open_requests, hang_seconds)
+        driver = Driver(scenario, client, recording, PromptMaker(seed, range(facts.vocabulary)), clock=plan.clock)
+        watch = Watch(process, recording, lambda: driver.open_requests, hang_seconds, plan.clock)
         kills_before = oom_kills()
 
         async def load() -> None:
@@ -138,7 +138,7 @@ class EngineTrials:
             driver.unanswered = RequestOutcome.LOST
             return found
 
-        found = await first_of(load, alarm) or watch.look() or await survival(client, watch, hang_seconds)
+        found = await first_of(load, alarm) or watch.look() or await survival(client, watch, hang_seconds, plan.clock)
         if found is None:
             return None, recording.totals().decode_steps
         await let_it_speak(process, found)

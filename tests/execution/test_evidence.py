@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from loadgen.clock import REAL
 from loadgen.requests.wave import SentWave, Wave
 from loadgen.scenarios import Restart
 from loadgen.sglang.request import Shape
@@ -29,7 +30,7 @@ SECOND = 1_000_000_000
 def engine(folder: Path, log: str = "", device_log: str = "") -> Any:
     """What is asked of an engine's process once it is stopped."""
     return SimpleNamespace(
-        plan=SimpleNamespace(folder=folder),
+        plan=SimpleNamespace(folder=folder, clock=REAL),
         log_tail=lambda lines: log,
         device_log_tail=lambda lines: device_log,
     )

@@ -116,10 +116,7 @@ class PrefixCache:
         assert all(len(node.pages) == len(node.contents) > 0 for node in nodes)
 
     def _contents(self, request: Request, pages: int) -> list[Hashable]:
-        own: Hashable = ("request", request.number)
-        shared = request.shared.tokens // self.pool.size.page_size if request.shared is not None else 0
-        begins: Hashable = ("segment", request.shared.key) if request.shared is not None else own
-        return [(begins if page < shared else own, page) for page in range(pages)]
+        return request.contents(pages, self.pool.size.page_size)
 
     def _insert(self, request: Request, pages: int, protected: int) -> Node:
         contents = self._contents(request, pages)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from ..decoding import needs_page
@@ -38,6 +39,13 @@ class Request:
     number: int = 0
     shared: Segment | None = None
     node: Node | None = None
+
+    def contents(self, pages: int, page_size: int) -> list[Hashable]:
+        """What its first pages hold, one value a page, for the prefix cache: equal values are equal tokens."""
+        own: Hashable = ("request", self.number)
+        shared = self.shared.tokens // page_size if self.shared is not None else 0
+        begins: Hashable = ("segment", self.shared.key) if self.shared is not None else own
+        return [(begins if page < shared else own, page) for page in range(pages)]
 
     @property
     def to_prefill(self) -> int:

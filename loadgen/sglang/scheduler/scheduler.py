@@ -35,6 +35,8 @@ class Scheduler:
         ended: requests that ended, in order.
         skipped: how often a decode step was put off for the pages of requests that were about to end.
         retractions: how many requests were retracted.
+        prefills, tight_prefills: how many prefill batches there were, and how many of them took exactly the free pages.
+        prefilled_tokens: tokens of them all.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Scheduler:
         self.ended: list[Request] = []
         self.skipped = 0
         self.retractions = 0
+        self.prefills = self.tight_prefills = self.prefilled_tokens = 0
         self._page_size = pool.page_size
         self._overlap = overlap
         self._rules = rules
@@ -70,6 +73,16 @@ class Scheduler:
     def waiting(self) -> int:
         """Requests in the waiting queue."""
         return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """Rows of the running batch."""
+        return len(self._running.requests)
+
+    @property
+    def stalled(self) -> bool:
+        """Nothing runs, and at the head of the queue stands a request that could not be admitted."""
+        return bool(self._waiting) and not (self._running.requests or self._results or self._unfinished or self._last)
 
     @property
     def idle(self) -> bool:
@@ -98,8 +111,35 @@ class Scheduler:
         check_servable(shape, self.pool.size, self._rules)
         self._submitted += 1
         request = Request(shape, number=self._submitted, shared=shared)
-        self._waiting.append(request)
+        self.accept(request)
         return request
+
+    def accept(self, request: Request) -> None:
+        """A request arrives that is taken in as it is: one whose prompt is too long waits at the head of the queue."""
+        self._waiting.append(request)
+
+    def abort(self, request: Request) -> None:
+        """scheduler.py, abort_request: it leaves the queue at once, or the batch with its next token."""
+        request.aborted = True
+        waiting = len(self._waiting)
+        self._waiting = [other for other in self._waiting if other is not request]
+        if len(self._waiting) < waiting:
+            request.finished = True
+        else:
+            request.shape = Shape(request.shape.prompt_tokens, request.output + 1)
+
+    def put_aside(self) -> Request | None:
+        """Forget the oldest request of the queue, as no release does: it is never served."""
+        return self._waiting.pop(0) if self._waiting else None
+
+    def flush(self) -> None:
+        """scheduler.py, flush_cache: an idle scheduler forgets its prefix cache."""
+        assert self.idle
+        self.pool = PagePool(self.pool.size)
+        if self.cache is not None:
+            evicted_pages = self.cache.evicted_pages
+            self.cache = PrefixCache(self.pool, splits_at_prompt=self._rules.cache_splits_at_prompt)
+            self.cache.evicted_pages = evicted_pages
 
     def iterate(self) -> None:
         """scheduler.py, event_loop_normal and event_loop_overlap."""
@@ -169,11 +209,15 @@ class Scheduler:
         del self._waiting[: sum(request is not going_on for request, _ in adder.admitted)]
         self._unfinished = adder.unfinished or self._unfinished
         self._make_room(room_for_prefill((tokens for _, tokens in adder.admitted), self._page_size))
+        free_before = self.pool.free_pages
         for request, tokens in adder.admitted:
+            self.prefilled_tokens += tokens
             request.retracted = False
             request.pages += self.pool.extend(request.tokens, request.tokens + tokens)
             request.tokens += tokens
         self._prefill_batches += 1
+        self.prefills += 1
+        self.tight_prefills += 0 == self.pool.free_pages < free_before
         return Batch([request for request, _ in adder.admitted], is_prefill=True, unfinished=self._unfinished)
 
     def _decode(self) -> Batch | None:

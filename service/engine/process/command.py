@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from loadgen.clock import REAL, Clock
 from service.engine.process.arguments import layered
 from service.engine.process.ports import HOST
 from service.engine.process.procfs import TOKEN_VARIABLE
+from service.engine.simulated import Simulation
 from service.plugin.entry import PLATFORM_NAME, PLUGIN_NAME
 from service.plugin.settings import Allocator, Profile, Settings
 
@@ -22,9 +24,11 @@ DEVICE_LOG_FOLDER = "plog"
 # Both releases that this was built on warn about it in favour of `sglang serve`, and both take it. `sglang serve` first
 # guesses the kind of model by its name, which is one more thing to go wrong.
 _SERVER_MODULE = "sglang.launch_server"
+_SIMULATED_MODULE = "service.simulation"
+_CONTROLLER_ROOT = Path(__file__).resolve().parents[3]
 
 # SGLang looks for a SIGTERM every 5 s, then has its workers let go of the device: worth the wait where there is one.
-_GRACE_SECONDS = {Profile.ASCEND: 15.0, Profile.REHEARSAL: 0.5}
+_GRACE_SECONDS = {Profile.ASCEND: 15.0, Profile.REHEARSAL: 0.5, Profile.SIMULATED: 0.0}
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class LaunchPlan:
         page_size: tokens a page.
         pool_pages: pages in the pool; None leaves it to SGLang.
         grace_seconds: between SIGTERM and SIGKILL, when the engine is stopped in order.
+        clock: the clock of a run on it: the machine's, but for a simulated engine.
     """
 
     argv: tuple[str, ...]
@@ -59,6 +64,7 @@ class LaunchPlan:
     page_size: int
     pool_pages: int | None
     grace_seconds: float
+    clock: Clock = REAL
 
     @property
     def url(self) -> str:
@@ -84,6 +90,7 @@ def plan_launch(
     scenario_environment: Mapping[str, str] | None = None,
     user_arguments: Sequence[str] = (),
     inherited: Mapping[str, str] | None = None,
+    simulation: Simulation | None = None,
 ) -> LaunchPlan:
     """Plan the launch of an engine.
 
@@ -95,6 +102,7 @@ def plan_launch(
         scenario_arguments: what the scenario needs; an option here replaces the profile's default.
         user_arguments: what the user added; replaces the scenario's. See `refused_arguments` for what cannot be here.
         inherited: the environment to start from; this process's own when None.
+        simulation: how the engine is simulated; None for a real one.
     """
     token = secrets.token_hex(16)
     settings = Settings(flight=str(folder / FLIGHT_FILE), allocator=allocator, profile=profile, probe=probe)
@@ -116,12 +124,13 @@ def plan_launch(
         owned += ["--load-format", "safetensors", "--skip-tokenizer-init"]
     arguments = layered(owned, _defaults(profile, tiny_model), scenario_arguments, user_arguments)
     return LaunchPlan(
-        argv=(str(python), "-m", _SERVER_MODULE, *arguments),
+        argv=(str(python), "-m", _SERVER_MODULE if simulation is None else _SIMULATED_MODULE, *arguments),
         environment={
             **_base_environment(dict(os.environ if inherited is None else inherited), python, overlay, settings),
-            **(_ascend_environment(folder) if profile is Profile.ASCEND else _rehearsal_environment()),
+            **_environment_of(profile, folder),
             **({"HF_HUB_OFFLINE": "1"} if tiny_model else {}),
             **(scenario_environment or {}),
+            **(simulation.environment if simulation is not None else {}),
             TOKEN_VARIABLE: token,
         },
         port=port,
@@ -136,6 +145,7 @@ def plan_launch(
         page_size=page_size,
         pool_pages=pool_pages,
         grace_seconds=_GRACE_SECONDS[profile],
+        clock=REAL if simulation is None else Clock(simulation.time_scale),
     )
 
 
@@ -182,6 +192,15 @@ _CONTROLLERS_OWN = frozenset({"PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"
 
 def _joined(separator: str, *parts: str | None) -> str:
     return separator.join(part for part in parts if part)
+
+
+def _environment_of(profile: Profile, folder: Path) -> dict[str, str]:
+    if profile is Profile.ASCEND:
+        return _ascend_environment(folder)
+    if profile is Profile.REHEARSAL:
+        return _rehearsal_environment()
+    # It is the controller's own code that runs there.
+    return {"PYTHONPATH": str(_CONTROLLER_ROOT)}
 
 
 def _rehearsal_environment() -> dict[str, str]:

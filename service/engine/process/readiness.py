@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -52,7 +51,7 @@ class Ready:
     """A serving engine.
 
     Attributes:
-        ready_ns: CLOCK_MONOTONIC, nanoseconds, when all this was known: the recorder's clock.
+        ready_ns: when all this was known, by the plan's clock, nanoseconds: the recorder's clock.
         scheduler_pid: the process in which the allocator runs; None when it could not be found (no probe).
         pool_pages: pages in the pool, as the allocator has them, or as the server tells when there is no probe.
         pool_tokens: the server's own `max_total_num_tokens`.
@@ -132,7 +131,7 @@ class _Waiting:
             workers[scheduler_pid] = "scheduler"
         self._process.watch(workers)
         return Ready(
-            ready_ns=time.monotonic_ns(),
+            ready_ns=self._plan.clock.now_ns(),
             scheduler_pid=scheduler_pid,
             sglang_version=info.get("version"),
             page_size=page_size,
