@@ -27,6 +27,11 @@ Apart stand those of the plugin, which runs inside SGLang and imports nothing of
 NotAFlightFile                    a file is no flight recording, or one of another format
 UnexpectedAllocator               SGLang's allocator is not the one that the plugin can work on
 
+And those inside the simulated engine, which speaks SGLang's HTTP and fails as SGLang does:
+
+RequestRefused                    a request that SGLang answers with HTTP 400
+SchedulerFailure                  an exception comes out of the scheduler, and the engine ends
+
 Each is defined beside what raises it; those of engines that several modules raise, and the base, are here.
 """
 

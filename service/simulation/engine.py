@@ -31,7 +31,7 @@ def _prefill_size(server: ServerConfiguration) -> int:
     return size if size > 0 else server.pool.tokens
 
 
-class Refused(ValueError):
+class RequestRefused(ValueError):
     """SGLang answers such a request with HTTP 400."""
 
 
@@ -118,12 +118,14 @@ class SimulatedEngine:
         """A request arrives.
 
         Raises:
-            Refused: its prompt is longer than any that is taken in.
+            RequestRefused: its prompt is longer than any that is taken in.
         """
         pool, length = self._pool, len(prompt)
         if length > longest_accepted_prompt(pool, self._rules):
             longest = longest_accepted_prompt(pool, self._rules)
-            raise Refused(f"Input length ({length} tokens) exceeds the maximum allowed length ({longest} tokens).")
+            raise RequestRefused(
+                f"Input length ({length} tokens) exceeds the maximum allowed length ({longest} tokens)."
+            )
         wanted = max(0, min(max_new_tokens, longest_answer(length, pool, self._rules)))
         self._numbers += 1
         request = ServedRequest(

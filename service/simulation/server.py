@@ -12,7 +12,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from service.simulation.calls import Asked, Call
-from service.simulation.engine import Refused, SchedulerFailure, ServedRequest, SimulatedEngine
+from service.simulation.engine import RequestRefused, SchedulerFailure, ServedRequest, SimulatedEngine
 from service.simulation.http import Connection, listen
 from service.simulation.launch import Launch
 from service.simulation.metrics import exposition
@@ -125,7 +125,7 @@ class SimulatedServer:
                 self._engine.submit(prompt, tokens, now)
                 for prompt, tokens in zip(asked.prompts, asked.max_new_tokens, strict=True)
             ]
-        except (Refused, ValueError) as error:
+        except (RequestRefused, ValueError) as error:
             connection.answer(HTTPStatus.BAD_REQUEST, {"error": {"message": str(error)}})
             return
         call.begin(requests)
