@@ -12,10 +12,10 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.setup
 
 .DEFAULT_GOAL = help
-.PHONY: help setup soak test test-fast lint prometheus dashboards picture spec scenarios peers bench client-cost clean
+.PHONY: help setup soak test test-fast lint prometheus dashboards picture spec architecture scenarios peers bench client-cost clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## put the controller into .venv
 	@echo "$(BIN)/lastpage is ready"
@@ -51,6 +51,9 @@ dashboards: $(STAMP) ## write the JSON of the Grafana dashboards anew
 spec: $(STAMP) ## write docs/spec.md anew: every key of a spec, from the models that read one
 	$(BIN)/python -m service.report.spec_page > docs/spec.md.new
 	@mv docs/spec.md.new docs/spec.md
+
+architecture: $(STAMP) ## draw the rooms of docs/architecture.md anew, from the imports
+	$(BIN)/python docs/draw_architecture.py
 
 picture: $(STAMP) prometheus ## draw docs/pool-pressure.png: three real runs, as a real Prometheus saw them
 	@$(BIN)/lastpage engine ensure $(RELEASE)

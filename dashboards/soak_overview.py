@@ -6,7 +6,7 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 
 from dashboards.frame import frame
 from dashboards.panels import ANY_IS_BAD, MORE_IS_BETTER, PLAIN, bars, lines, number, rows
-from dashboards.queries import CHOSEN, growth, of_run, ours, quantile, rate
+from dashboards.queries import CHOSEN, of_run, ours, quantile, rate
 
 UID = "lastpage-soak-overview"
 CHOSEN_ENGINE = 'engine=~"$engine", sglang_version=~"$version"'
@@ -99,15 +99,6 @@ def _verdicts(board: Dashboard) -> None:
             unit="short",
             legend="{{kind}}",
             steps=PLAIN,
-        )
-    )
-    board.with_panel(
-        lines(
-            "Restarts of engines",
-            "Engines started again within a run.",
-            [(growth("lastpage_engine_restarts_total"), "restarts")],
-            unit="short",
-            width=8,
         )
     )
 

@@ -3,8 +3,8 @@
 LastpageError                     something that the person who asked can put right
 ├── HomeNotUsable                 `$LASTPAGE_HOME` names no folder
 ├── InvalidSpec                   a spec cannot work; every fault of it
-├── InvalidThreshold              a threshold is none
-├── InvalidCondition              a condition of a waiver is none
+├── InvalidCondition              a text is no threshold, or no condition of a waiver
+├── NotOfThisForm                 a value in a condition is not written as its field's values are
 ├── EngineError                   something about an engine
 │   ├── EngineNotFound            no engine of that name, or none at all
 │   ├── EngineNameRefused         the name cannot be used, or is taken
@@ -28,6 +28,11 @@ Apart stand those of the plugin, which runs inside SGLang and imports nothing of
 
 NotAFlightFile                    a file is no flight recording, or one of another format
 UnexpectedAllocator               SGLang's allocator is not the one that the plugin can work on
+
+And those inside the simulated engine, which speaks SGLang's HTTP and fails as SGLang does:
+
+RequestRefused                    a request that SGLang answers with HTTP 400
+SchedulerFailure                  an exception comes out of the scheduler, and the engine ends
 
 Each is defined beside what raises it; those of engines that several modules raise, and the base, are here.
 """

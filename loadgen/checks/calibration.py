@@ -71,8 +71,8 @@ async def calibrate(ask: Ask, pool: Pool, longest: int, seed: int, token_ids: ra
     """Ask, and judge what is answered.
 
     Raises:
-        ValueError: an answer is not of SGLang's form.
-        OSError: there was none.
+        ValueError: the server refused, or an answer is not of SGLang's form.
+        HttpError: there was no answer.
     """
     prompts = [_tokens(seed, f"prompt {length}", length, token_ids) for length in lengths(pool, longest)]
     if len(prompts) < _FEWEST_PROMPTS:

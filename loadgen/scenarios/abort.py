@@ -23,7 +23,7 @@ from ..requests.request import PlannedRequest
 from ..requests.wave import Wave
 from ..sglang.pages import Pool, crossing_once
 from ..sglang.server import EngineNeeds, ServerConfiguration
-from .base import NoOptions, Observation, Scenario
+from .base import NoOptions, Observation, Scenario, Streamed
 from .tight.scenario import Tight, TightOptions
 
 _ROWS_FOR_A_LARGE_ONE = 16
@@ -46,6 +46,7 @@ class AbortOptions(NoOptions):
 class Abort(Scenario[AbortOptions]):
     name = "abort"
     summary = "Clients that hang up, waiting, in prefill and in decode, while the pool is at its edge"
+    streamed = Streamed.SOME
     bounds = Tight.bounds
     Options = AbortOptions
 
@@ -56,10 +57,6 @@ class Abort(Scenario[AbortOptions]):
     @classmethod
     def engine_needs(cls, pool: Pool, options: AbortOptions) -> EngineNeeds:
         return Tight.engine_needs(pool, TightOptions())
-
-    @classmethod
-    def streams(cls, options: AbortOptions) -> bool:
-        return True
 
     @classmethod
     def longest_request(cls, pool: Pool, options: AbortOptions) -> int:

@@ -50,6 +50,8 @@ class BallastOptions(TightOptions):
 class Ballast(Tight):
     name = "ballast"
     summary = "A pool of full size, most of it held by a few long requests, and tight in what they leave"
+    is_default = False
+    expected_critical_share = None
     Options = BallastOptions
     options: BallastOptions
 

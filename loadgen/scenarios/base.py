@@ -6,6 +6,7 @@ No I/O, no clock, and no chance but the seed.
 from __future__ import annotations
 
 import abc
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
@@ -96,6 +97,14 @@ class Restart:
     reason: str
 
 
+class Streamed(enum.Enum):
+    """Which of a scenario's answers come as a stream. Only those have latencies that are measured."""
+
+    NONE = "none"
+    SOME = "some"
+    ALL = "all"
+
+
 class NoOptions(BaseModel):
     """Options of a scenario; every scenario refuses those that it does not know."""
 
@@ -106,18 +115,30 @@ OptionsT = TypeVar("OptionsT", bound=NoOptions)
 
 
 class Scenario(abc.ABC, Generic[OptionsT]):
-    """A way of making load.
+    """A way of making load. What is said of it anywhere comes from here, and from its module's docstring.
 
     Attributes:
-        bounds: the pools that it can work on, as far as page size and pages alone tell.
+        name: in lower case, as it stands in a spec.
+        summary: what it does, in a line.
+        is_default: whether it is the one of a spec that names none.
+        expected_critical_share: the least share of decode steps that are critical when nothing disturbs it; None when
+            it does not go for the edge in every step.
         aims: whether it looks for cells of the edge that were not yet hit (`loadgen.coverage`), and so comes to most.
+        follows: whether what it sends depends on the decode steps that were seen, and not on options and seed alone.
+        streamed: which of its answers come as a stream.
+        bounds: the pools that it can work on, as far as page size and pages alone tell.
+        Options: of `load.options`.
         restarts: when and why the scenario gave up what it had built up, and began anew.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    bounds: ClassVar[PoolBounds] = PoolBounds()
+    is_default: ClassVar[bool] = False
+    expected_critical_share: ClassVar[float | None] = None
     aims: ClassVar[bool] = False
+    follows: ClassVar[bool] = False
+    streamed: ClassVar[Streamed] = Streamed.NONE
+    bounds: ClassVar[PoolBounds] = PoolBounds()
     Options: ClassVar[type[Any]] = NoOptions
 
     def __init__(self, server: ServerConfiguration, options: OptionsT, seed: int) -> None:
@@ -142,8 +163,8 @@ class Scenario(abc.ABC, Generic[OptionsT]):
 
     @classmethod
     def streams(cls, options: OptionsT) -> bool:
-        """Whether it has answers streamed, which gives latencies."""
-        return False
+        """Whether with these options some of its answers come as a stream."""
+        return cls.streamed is not Streamed.NONE
 
     @classmethod
     @abc.abstractmethod

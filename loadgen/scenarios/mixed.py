@@ -67,6 +67,7 @@ class Mixed(Scenario[MixedOptions]):
     name = "mixed"
     summary = "Aims at each kind of tight step in turn, those not yet hit first, then goes on with a weighted mix"
     aims = True
+    follows = True
     bounds = PoolBounds(
         page_size=16,
         page_too_small="too small to aim at single steps",

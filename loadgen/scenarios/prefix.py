@@ -39,6 +39,7 @@ class Prefix(Scenario[NoOptions]):
     name = "prefix"
     summary = "The prefix cache fills the pool, and is evicted to the last page by the steps that need it"
     aims = True
+    follows = True
     bounds = PoolBounds(
         page_size=16,
         page_too_small="too small to aim at single steps",

@@ -30,7 +30,7 @@ from ..sglang.pages import Pool, pages_for
 from ..sglang.request import Segment, Shape
 from ..sglang.server import EngineNeeds, ServerConfiguration
 from ..traces.trace import BLOCK_TOKENS, Format, NotATrace, Trace, TracedRequest, read_trace
-from .base import Misfit, NoOptions, Observation, Scenario
+from .base import Misfit, NoOptions, Observation, Scenario, Streamed
 
 SMALL_TRACE = Path(__file__).parent.parent / "traces" / "conversations.jsonl"
 """A small trace made for this project: conversations that share what they begin with."""
@@ -78,6 +78,7 @@ class ReplayOptions(NoOptions):
 class Replay(Scenario[ReplayOptions]):
     name = "replay"
     summary = "A trace of real requests, Mooncake's or one of lengths, scaled to the pool, with its shared prefixes"
+    streamed = Streamed.ALL
     Options = ReplayOptions
 
     def __init__(self, server: ServerConfiguration, options: ReplayOptions, seed: int) -> None:
@@ -113,10 +114,6 @@ class Replay(Scenario[ReplayOptions]):
     @classmethod
     def engine_needs(cls, pool: Pool, options: ReplayOptions) -> EngineNeeds:
         return over_committing(pages_for(_PREFILL_TOKENS, pool.page_size), pool, prefix_cache=options.prefix_cache)
-
-    @classmethod
-    def streams(cls, options: ReplayOptions) -> bool:
-        return True
 
     @classmethod
     def longest_request(cls, pool: Pool, options: ReplayOptions) -> int:

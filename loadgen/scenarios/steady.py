@@ -16,7 +16,7 @@ from ..sglang.limits import is_servable
 from ..sglang.pages import Pool
 from ..sglang.request import Shape
 from ..sglang.server import EngineNeeds, ServerConfiguration
-from .base import Misfit, NoOptions, Observation, Scenario
+from .base import Misfit, NoOptions, Observation, Scenario, Streamed
 
 
 class SteadyOptions(NoOptions):
@@ -30,6 +30,7 @@ class SteadyOptions(NoOptions):
 class Steady(Scenario[SteadyOptions]):
     name = "steady"
     summary = "Plain open-loop load at a fixed mean rate; leaves slack in the pool, for comparison"
+    streamed = Streamed.ALL
     Options = SteadyOptions
 
     def __init__(self, server: ServerConfiguration, options: SteadyOptions, seed: int) -> None:
@@ -52,10 +53,6 @@ class Steady(Scenario[SteadyOptions]):
     @classmethod
     def engine_needs(cls, pool: Pool, options: SteadyOptions) -> EngineNeeds:
         return usual_launch(pool)
-
-    @classmethod
-    def streams(cls, options: SteadyOptions) -> bool:
-        return True
 
     @classmethod
     def longest_request(cls, pool: Pool, options: SteadyOptions) -> int:

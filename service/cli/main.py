@@ -120,7 +120,7 @@ def soak(
     ] = None,
     scenario: Annotated[
         str | None,
-        typer.Option(help="Scenario, see `lastpage scenarios`. Default: tight.", rich_help_panel=_LOAD),
+        typer.Option(help="Scenario, see `lastpage scenarios`. Absent: the first of them.", rich_help_panel=_LOAD),
     ] = None,
     duration: Annotated[
         str | None,
@@ -131,7 +131,7 @@ def soak(
         typer.Option(
             metavar="SHARE",
             help="End the load when this share of the reachable tight cells was hit, such as 0.9 or 90%; the run is "
-            "inconclusive when it is not. The scenarios mixed and prefix aim at cells.",
+            "inconclusive when it is not. `lastpage scenarios` tells which scenarios aim at cells.",
             rich_help_panel=_LOAD,
         ),
     ] = None,
@@ -164,7 +164,7 @@ def soak(
 ) -> None:
     """Launch an engine, drive its page pool exactly to exhaustion, and give a verdict.
 
-    Without any flag: the tight scenario for 60 s on 32 pages of 128 tokens.
+    Without any flag: the default scenario for 60 s on 32 pages of 128 tokens.
     """
     from service import event_loop
     from service.cli.soak import apply_flags, extend, parse_option, print_faults

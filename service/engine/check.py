@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from service.engine.installation import Engine
 from service.engine.overlay import PACKAGE, copy_plugin
+from service.files import write_atomically
 from service.home import Home
 from service.plugin.settings import Profile
 
@@ -147,9 +148,7 @@ def _keep(path: Path, answer: EngineCheck, files: list[str]) -> None:
     # Not being able to keep an answer costs time only.
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        draft.write_text(kept.model_dump_json(indent=2))
-        draft.replace(path)
+        write_atomically(path, kept.model_dump_json(indent=2))
 
 
 def _marks(files: list[str]) -> dict[str, int]:

@@ -10,6 +10,9 @@ from typing import Any
 from service.errors import LastpageError
 
 _LARGEST_VOCABULARY = 10_000_000
+# SGLang wants prompt and answer together to leave this much of the context free, and cuts answers that do not
+# (`managers/scheduler.py`, `init_req_max_new_tokens`, of 0.5.23).
+_CONTEXT_KEPT_BACK = 2
 
 
 class ModelNotUsable(LastpageError):
@@ -23,12 +26,17 @@ class ModelFacts:
     Attributes:
         vocabulary: token ids are below this.
         end_tokens: ids that end an answer early.
-        context_length: longest request, tokens; None when the configuration does not say.
+        context_length: of the model, tokens; None when the configuration does not say.
     """
 
     vocabulary: int
     end_tokens: tuple[int, ...]
     context_length: int | None
+
+    @property
+    def longest_request(self) -> int | None:
+        """Tokens of a prompt and its answer together at most; None when the configuration does not say."""
+        return None if self.context_length is None else self.context_length - _CONTEXT_KEPT_BACK
 
 
 def read_model(folder: Path) -> ModelFacts:

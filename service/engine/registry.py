@@ -16,6 +16,7 @@ from service.engine.check import check
 from service.engine.installation import NAME_PATTERN, Engine
 from service.engine.simulated import SIMULATED_ENGINE, SIMULATION_VARIABLE, Simulation
 from service.errors import EngineError, EngineInUse, EngineNameRefused, EngineNotFound
+from service.files import write_atomically
 from service.home import Home
 
 __all__ = ["DEFAULT_RELEASE", "Engine", "EngineError", "EngineNotFound", "EngineRegistry"]
@@ -107,10 +108,7 @@ class EngineRegistry:
     def record(self, engine: Engine) -> Engine:
         """Write an engine down, in place of an older one of the same name."""
         self._home.ensure()
-        path = self._path(engine.name)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        draft.write_text(engine.model_dump_json(indent=2) + "\n")
-        draft.replace(path)
+        write_atomically(self._path(engine.name), engine.model_dump_json(indent=2) + "\n")
         return engine
 
     def remove(self, name: str) -> Engine:

@@ -26,8 +26,6 @@ from service.spec.spec import RunSpec
 CALIBRATION_SECONDS = 120.0
 _COMPARING_SECONDS = 30.0
 _MOST_TOGETHER = 8
-# SGLang wants prompt and answer together to leave a little of the context free.
-_CONTEXT_KEPT_BACK = 2
 
 
 def starve_seconds(spec: RunSpec) -> float:
@@ -81,8 +79,8 @@ class Inspection:
         """Before the load: find out whether answers can be held against each other."""
         if self._calibration.off:
             return
-        pool, context = self._server.pool, self._facts.context_length
-        longest = pool.tokens if context is None else min(pool.tokens, context - _CONTEXT_KEPT_BACK)
+        pool, most = self._server.pool, self._facts.longest_request
+        longest = pool.tokens if most is None else min(pool.tokens, most)
         self._calibration = Calibration(off=f"the calibration took longer than {CALIBRATION_SECONDS:g} s")
         with anyio.move_on_after(CALIBRATION_SECONDS):
             try:

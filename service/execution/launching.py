@@ -9,9 +9,8 @@ from service.engine.overlay import write_overlay
 from service.engine.process.command import LaunchPlan, plan_launch
 from service.engine.process.ports import free_port
 from service.execution.preflight import Prepared
+from service.runs.folder import OVERLAY_FOLDER
 from service.spec.spec import RunSpec
-
-OVERLAY_FOLDER = "overlay"
 
 
 def plan_for(spec: RunSpec, prepared: Prepared, folder: Path) -> LaunchPlan:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from loadgen.coverage import Coverage
-from loadgen.scenarios import SCENARIOS, NoOptions, Scenario
+from loadgen.scenarios import SCENARIOS, NoOptions, Scenario, Streamed
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.releases import ReleaseRules, rules_for
 from loadgen.sglang.server import EngineNeeds, ServerConfiguration
@@ -27,9 +27,6 @@ from service.plugin.settings import Profile
 from service.spec.faults import Fault, faults_of
 from service.spec.spec import RunSpec
 from service.spec.thresholds import COVERAGE_SHARE, LATENCIES, Threshold
-
-# SGLang wants prompt and answer together to leave this much of the context free, and cuts answers that do not.
-_CONTEXT_KEPT_BACK = 2
 
 
 @dataclass(frozen=True)
@@ -179,9 +176,10 @@ def _latencies(spec: RunSpec, scenario: type[Scenario[Any]], options: NoOptions)
     """What is asked of latencies where none are measured."""
     if scenario.streams(options):
         return []
+    streaming = " or ".join(name for name, other in SCENARIOS.items() if other.streamed is Streamed.ALL)
     message = (
         f"{scenario.name} has no answers streamed here, so no latencies are measured; allowed: no threshold on them, "
-        "or a scenario that streams, such as steady or replay"
+        f"or a scenario that streams, such as {streaming}"
     )
     thresholds = map(Threshold.parse, spec.thresholds)
     return [
@@ -195,7 +193,7 @@ def _context(
     spec: RunSpec, scenario: type[Scenario[Any]], options: NoOptions, pool: Pool, facts: ModelFacts
 ) -> list[Fault]:
     longest = scenario.longest_request(pool, options)
-    if facts.context_length is None or longest <= facts.context_length - _CONTEXT_KEPT_BACK:
+    if facts.longest_request is None or longest <= facts.longest_request:
         return []
     message = (
         f"{scenario.name} sends requests of up to {longest} tokens on {pool.pages} pages of {pool.page_size}, "

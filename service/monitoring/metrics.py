@@ -70,7 +70,6 @@ class ControllerMetrics:
         self._runs: _Labelled = Counter({(verdict.value,): 0 for verdict in Verdict})
         self._engine_runs: _Labelled = Counter()
         self._engine_crashes: _Labelled = Counter()
-        self._restarts = 0
         self._last_crash: float | None = None
         self._running: Run | None = None
         self._progress: Progress | None = None
@@ -115,7 +114,6 @@ class ControllerMetrics:
         yield counters_by("lastpage_crashes", "Crashes of engines.", ["kind"], self._crashes)
         yield counters_by("lastpage_findings", "What runs found wrong, beside crashes.", ["kind"], self._findings)
         yield counters_by("lastpage_waived_findings", "Findings that a spec waived.", ["kind"], self._waived)
-        yield CounterMetricFamily("lastpage_engine_restarts", "Engines started again in a run.", value=self._restarts)
         yield counters_by(
             "lastpage_runs", "Runs that have ended, without those stopped before their turn.", ["verdict"], self._runs
         )
@@ -136,8 +134,6 @@ class ControllerMetrics:
         if self._running is None or self._running.id != run.id:
             self._progress = None
             self._forget_counted()
-        elif run.status is RunStatus.LAUNCHING and self._running.status is RunStatus.RUNNING:
-            self._restarts += 1
         self._running = run
         if run.engine is not None:
             self._know(run.engine)

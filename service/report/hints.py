@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from loadgen.scenarios import SCENARIOS
+from loadgen.scenarios import SCENARIOS, Scenario
 from service.runs.model import Measures, Run, RunStatus, Verdict
 from service.spec.spec import RunSpec
 from service.spec.thresholds import COVERAGE_SHARE, Threshold
-
-LOW_SHARE = 0.5
-"""The tight scenario, undisturbed, is critical in far more of its decode steps than this."""
-
-_TIGHT = "tight"
 
 
 def restarts_text(measures: Measures) -> str:
@@ -36,7 +32,7 @@ def hints(run: Run) -> Iterator[str]:
         yield "the engine was simulated: for a verdict about SGLang name one that has it, see `lastpage engine list`"
     if run.verdict is Verdict.INCONCLUSIVE:
         yield from _inconclusive(run)
-    elif run.verdict is Verdict.PASS and run.spec.load.scenario == _TIGHT and measures.critical_share < LOW_SHARE:
+    elif run.verdict is Verdict.PASS and measures.critical_share < (_expected_critical_share(run.spec) or 0):
         yield f"the critical share of {measures.critical_share:.1%} is low for this scenario, though enough for a pass"
         yield from _disturbed(measures)
 
@@ -46,7 +42,7 @@ def hints_before(spec: RunSpec) -> Iterator[str]:
     load = spec.load
     scenario = SCENARIOS.get(load.scenario)
     if load.until_coverage is not None and scenario is not None and not scenario.aims:
-        aiming = " and ".join(name for name, other in sorted(SCENARIOS.items()) if other.aims)
+        aiming = _names(" and ", lambda other: other.aims)
         yield (
             f"the scenario {load.scenario} does not aim at cells that were not yet hit, and may never cover "
             f"{load.until_coverage:.0%} of them; {aiming} do"
@@ -58,18 +54,29 @@ def _inconclusive(run: Run) -> Iterator[str]:
     if missed and all(threshold.measure == COVERAGE_SHARE for threshold in missed):
         scenario = SCENARIOS.get(run.spec.load.scenario)
         aims = scenario is not None and scenario.aims
-        other = "" if aims else ", or with the scenario mixed, which aims at what was not hit"
+        aiming = _names(" or ", lambda other: other.aims)
+        other = "" if aims else f", or with the scenario {aiming}, which aims at what was not hit"
         yield f"only the coverage is short: run it for longer (--duration){other}"
         return
-    if run.spec.load.scenario != _TIGHT:
+    if _expected_critical_share(run.spec) is None:
         if any(threshold.measure != COVERAGE_SHARE and threshold.is_edge for threshold in missed):
+            at_the_edge = _names(" or ", lambda other: other.expected_critical_share is not None)
             yield (
-                f"the scenario {run.spec.load.scenario} does not aim for the edge in every step, as tight does: "
-                "run it for longer (--duration) or on a smaller pool (--pool-pages)"
+                f"the scenario {run.spec.load.scenario} does not aim for the edge in every step, as {at_the_edge} "
+                "does: run it for longer (--duration) or on a smaller pool (--pool-pages)"
             )
         return
     yield from _disturbed(run.measures)
     yield "run it again on a machine with less other work, or for longer (--duration)"
+
+
+def _expected_critical_share(spec: RunSpec) -> float | None:
+    scenario = SCENARIOS.get(spec.load.scenario)
+    return None if scenario is None else scenario.expected_critical_share
+
+
+def _names(between: str, chosen: Callable[[type[Scenario[Any]]], bool]) -> str:
+    return between.join(name for name, scenario in SCENARIOS.items() if chosen(scenario))
 
 
 def _missed(run: Run) -> list[Threshold]:

@@ -63,8 +63,8 @@ def print_check(console: Console, engine: Engine, check: EngineCheck) -> None:
 
 
 def print_scenarios(console: Console, scenarios: Mapping[str, type[Scenario[Any]]]) -> None:
-    """A paragraph a scenario, with its options."""
-    for _, scenario in sorted(scenarios.items()):
+    """A paragraph a scenario, with its options; the default one first."""
+    for scenario in scenarios.values():
         _print_summary(console, scenario)
 
 
@@ -77,7 +77,9 @@ def print_scenario(console: Console, scenario: type[Scenario[Any]]) -> None:
 
 
 def _print_summary(console: Console, scenario: type[Scenario[Any]]) -> None:
-    console.print(Text.assemble((scenario.name, "bold"), f"  {scenario.summary}"), soft_wrap=True)
+    marks = [text for text, holds in (("the default", scenario.is_default), ("aims at cells", scenario.aims)) if holds]
+    marked = f" ({', '.join(marks)})" if marks else ""
+    console.print(Text.assemble((scenario.name, "bold"), f"{marked}  {scenario.summary}"), soft_wrap=True)
     _print_fields(console, fields_of(scenario.Options), "    ")
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from pydantic import BaseModel
 
-from loadgen.scenarios import SCENARIOS
+from loadgen.scenarios import SCENARIOS, Scenario, Streamed
 from service.report.fields import FieldText, fields_of
 from service.runs.model import Measures
 from service.spec.spec import EngineSpec, LoadSpec, RunSpec
@@ -55,9 +56,8 @@ _THRESHOLDS = """\
 
 A threshold is `MEASURE COMPARISON NUMBER`, with one of `==`, `!=`, `>=`, `<=`, `>`, `<`.
 The bound of a share may be a percentage. Measures are those of `report.json`. Beside the ones below:
-`requests.OUTCOME`, as in `requests.hung_up`; and of a load whose answers are streamed (that of `steady` and `replay`,
-some of `abort`, waves that say so) `latencies.ttft_ms.p99`, or any other of `ttft_ms`, `e2e_ms` and `p50`, `p90`,
-`p99`, `max`.
+`requests.OUTCOME`, as in `requests.hung_up`; and `latencies.ttft_ms.p99`, or any other of `ttft_ms`, `e2e_ms` and
+`p50`, `p90`, `p99`, `max`, which are measured of answers that are streamed: {streamed}.
 """
 
 
@@ -74,15 +74,29 @@ def _parts() -> Iterable[str]:
     yield _section("`load`", LoadSpec)
     yield _section("An entry of `waivers`", Waiver)
     yield "How waivers work, and why there are any: [findings.md](findings.md).\n"
-    yield _THRESHOLDS
+    yield _THRESHOLDS.format(streamed=f"{_streaming(Streamed.ALL)}, and {_streaming(Streamed.SOME)}")
     yield _table(("measure", "meaning"), _measures())
     yield "## `load.options`, by `load.scenario`\n"
     yield "How each scenario works: `lastpage scenarios NAME`.\n"
     for name, scenario in sorted(SCENARIOS.items()):
-        aims = " It aims at cells that were not yet hit, as `until_coverage` asks for." if scenario.aims else ""
-        yield f"### {name}\n\n{scenario.summary}.{aims}\n"
+        yield f"### {name}\n\n{' '.join(_about(scenario))}\n"
         rows = list(_rows(fields_of(scenario.Options)))
         yield _table(_COLUMNS, rows) if rows else "No options.\n"
+
+
+def _about(scenario: type[Scenario[Any]]) -> Iterable[str]:
+    yield f"{scenario.summary}."
+    if scenario.is_default:
+        yield "It is the default."
+    if scenario.aims:
+        yield "It aims at cells that were not yet hit, as `until_coverage` asks for."
+    if not scenario.follows:
+        yield "What it sends depends on options and seed alone."
+
+
+def _streaming(which: Streamed) -> str:
+    names = [f"`{name}`" for name, scenario in sorted(SCENARIOS.items()) if scenario.streamed is which]
+    return f"{which.value} of {' and '.join(names)}"
 
 
 _COLUMNS = ("key", "default", "allowed", "meaning")

@@ -3,11 +3,10 @@
 ::
 
     created ──► launching ──► running ──► draining ──► finished
-       │            │  ▲         │ │          │
-       │            │  └─────────┘ └──────────┼──────► finished     (a crash leaves nothing to drain)
-       │            │   restart               │
-       │            └──► failed_to_start      │
-       └────────────┴────────────┴────────────┴──────► cancelled, interrupted
+       │            │            │          │
+       │            │            └──────────┼──────────► finished     (a crash leaves nothing to drain)
+       ├────────────┴──► failed_to_start    │
+       └────────────┴────────────┴──────────┴──────────► cancelled, interrupted
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _STOPPED = frozenset({RunStatus.CANCELLED, RunStatus.INTERRUPTED})
 NEXT: dict[RunStatus, frozenset[RunStatus]] = {
     RunStatus.CREATED: _STOPPED | {RunStatus.CREATED, RunStatus.LAUNCHING, RunStatus.FAILED_TO_START},
     RunStatus.LAUNCHING: _STOPPED | {RunStatus.RUNNING, RunStatus.FAILED_TO_START},
-    RunStatus.RUNNING: _STOPPED | {RunStatus.LAUNCHING, RunStatus.DRAINING, RunStatus.FINISHED},
+    RunStatus.RUNNING: _STOPPED | {RunStatus.DRAINING, RunStatus.FINISHED},
     RunStatus.DRAINING: _STOPPED | {RunStatus.FINISHED},
     RunStatus.FINISHED: frozenset(),
     RunStatus.FAILED_TO_START: frozenset(),
@@ -51,7 +50,7 @@ def advance(run: Run, status: RunStatus, at: datetime, detail: str | None = None
     if status not in NEXT[run.status]:
         raise InvalidTransition(run.id, run.status, status)
     times: dict[str, datetime] = {}
-    if status is RunStatus.LAUNCHING and run.started_at is None:
+    if status is RunStatus.LAUNCHING:
         times["started_at"] = at
     if status.ended:
         times["finished_at"] = at

@@ -17,7 +17,7 @@ class RunNotFound(LastpageError):
 
 
 class RunStore(Protocol):
-    """Keeps the latest state of every run. What it holds when a method returns is safe."""
+    """Keeps the latest state of every run. For how long, and whether beyond the process, is its own matter."""
 
     async def save(self, run: Run) -> None:
         """Keep a run, in place of what was kept under its id."""

@@ -91,7 +91,9 @@ class EngineSpec(_Section):
 class LoadSpec(_Section):
     """How load is made, and for how long."""
 
-    scenario: str = Field(default="tight", min_length=1, description="A scenario (`lastpage scenarios`).")
+    scenario: str = Field(
+        default=SCENARIOS.default.name, min_length=1, description="A scenario (`lastpage scenarios`)."
+    )
     duration: Annotated[Duration, Field(gt=0, le=_LONGEST)] = Field(
         default=60.0, description="Time under load: seconds, or a text such as 90s, 5m, 1h30m."
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from loadgen.requests.outcome import RequestOutcome
-from service.errors import LastpageError
+from service.spec.conditions import Clause, InvalidCondition, Language, can_hold
+from service.spec.kinds import Count, Fraction, Kind, Number
 
 DEFAULT_MIN_CRITICAL = 100
 DEFAULT_THRESHOLDS = (
@@ -60,21 +60,25 @@ _DOTTED = re.compile(
 _BADNESS = frozenset({"crashes", "failed_requests", "findings"})
 """Measures of what went wrong: whatever else is asked for, a run with enough of it has to fail."""
 
-_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
-_LONGEST = 100
-_NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
-_EXPRESSION = re.compile(rf"\s*([a-z0-9_.]+)\s*(==|!=|>=|<=|>|<)\s*({_NUMBER})\s*(%?)\s*")
+
+def _kind_of(measure: str) -> Kind | None:
+    if measure not in MEASURES and not _DOTTED.fullmatch(measure):
+        return None
+    if measure.endswith(("_share", ".share")):
+        return Fraction()
+    return Number() if measure in _SECONDS or measure.startswith(LATENCIES) else Count()
 
 
-class InvalidThreshold(LastpageError, ValueError):
-    """A text that is no threshold."""
+_LANGUAGE = Language(
+    kind_of=_kind_of,
+    allowed=f"{', '.join(sorted({*MEASURES, COVERAGE_SHARE}))}, requests.{{{_OUTCOMES.replace('|', ',')}}}, "
+    "latencies.{ttft,e2e}_ms.{p50,p90,p99,max}",
+    field="measure",
+    clause="threshold",
+    form="MEASURE COMPARISON NUMBER",
+    example=f"critical_steps >= {DEFAULT_MIN_CRITICAL}",
+    longest=100,
+)
 
 
 @dataclass(frozen=True)
@@ -90,35 +94,26 @@ class Threshold:
         """Read an expression; the bound of a share may be a percentage, as in `critical_share >= 80%`.
 
         Raises:
-            InvalidThreshold: what is wrong and what is allowed.
+            InvalidCondition: what is wrong and what is allowed.
         """
-        if len(text) > _LONGEST:
-            raise InvalidThreshold(
-                f"a threshold has at most {_LONGEST} characters, as in 'critical_steps >= {DEFAULT_MIN_CRITICAL}'; "
-                f"this one has {len(text)}"
-            )
-        match = _EXPRESSION.fullmatch(text)
-        if match is None:
-            raise InvalidThreshold(
-                f"{text!r} is no threshold; write MEASURE COMPARISON NUMBER, as in "
-                f"'critical_steps >= {DEFAULT_MIN_CRITICAL}', with one of {' '.join(_COMPARISONS)}"
-            )
-        measure, comparison, number, percent = match.groups()
-        if measure not in MEASURES and not _DOTTED.fullmatch(measure):
-            raise InvalidThreshold(
-                f"unknown measure {measure!r} in {text!r}; allowed: {', '.join(sorted({*MEASURES, COVERAGE_SHARE}))}, "
-                f"requests.{{{_OUTCOMES.replace('|', ',')}}}, latencies.{{ttft,e2e}}_ms.{{p50,p90,p99,max}}"
-            )
-        if percent and not _is_share(measure):
-            raise InvalidThreshold(f"{measure} is no share, so {text.strip()!r} has no percentage; write a number")
-        bound = float(number) / (100 if percent else 1)
-        if not math.isfinite(bound):
-            raise InvalidThreshold(f"the bound of {text!r} is no finite number")
-        return cls(measure, comparison, bound)
+        clause = _LANGUAGE.comparison(text)
+        return cls(clause.field, clause.comparison, clause.value)
+
+    @property
+    def clause(self) -> Clause:
+        """The comparison that it is."""
+        return Clause(self.measure, self.comparison, self.bound, self.kind)
+
+    @property
+    def kind(self) -> Kind:
+        """What its measure holds."""
+        kind = _kind_of(self.measure)
+        assert kind is not None, f"{self.measure} is no measure"
+        return kind
 
     def __str__(self) -> str:
         """The expression, from which `parse` makes the very same threshold."""
-        return f"{self.measure} {self.comparison} {repr(self.bound).removesuffix('.0')}"
+        return str(self.clause)
 
     @property
     def is_edge(self) -> bool:
@@ -136,7 +131,7 @@ class Threshold:
         return self.measure in _BADNESS and self.holds(0) and not self.holds(math.inf)
 
     def holds(self, value: float) -> bool:
-        return _COMPARISONS[self.comparison](value, self.bound)
+        return self.clause.holds(value)
 
     def value_in(self, measures: Mapping[str, Any]) -> float | None:
         """Its measure among a run's; requests of an outcome that never happened are 0, all else absent is None."""
@@ -153,50 +148,21 @@ class Threshold:
         return value is not None and self.holds(value)
 
 
-def _is_share(measure: str) -> bool:
-    return measure.endswith(("_share", ".share"))
-
-
-def _is_count(measure: str) -> bool:
-    return not (_is_share(measure) or measure in _SECONDS or measure.startswith(LATENCIES))
-
-
-def _can_hold(measure: str, thresholds: Sequence[Threshold]) -> bool:
-    """Whether some value that a measure can have meets all of these thresholds on it.
-
-    None is below 0, no share is above 1, and a count is whole. What meets them all lies at a bound or beside one.
-    """
-    most = 1.0 if _is_share(measure) else math.inf
-    candidates = {0.0, most}
-    for bound in (each.bound for each in thresholds):
-        if _is_count(measure):
-            candidates |= {math.floor(bound) + step for step in (-1.0, 0.0, 1.0, 2.0)}
-        else:
-            candidates |= {math.nextafter(bound, -math.inf), bound, math.nextafter(bound, math.inf)}
-    return any(0 <= value <= most and all(each.holds(value) for each in thresholds) for value in candidates)
-
-
-def _what_can_be(measure: str) -> str:
-    if _is_share(measure):
-        return "a share is from 0 to 1, or from 0% to 100%"
-    return "it is a whole number, 0 or more" if _is_count(measure) else "it is 0 or more"
-
-
 def _parse_all(texts: Iterable[str]) -> list[Threshold]:
     """The thresholds that these texts are; of several that are none, each is told.
 
     Raises:
-        InvalidThreshold: one cannot be read.
+        InvalidCondition: one cannot be read.
     """
     given: list[Threshold] = []
     wrong: list[str] = []
     for text in texts:
         try:
             given.append(Threshold.parse(text))
-        except InvalidThreshold as error:
+        except InvalidCondition as error:
             wrong.append(str(error))
     if wrong:
-        raise InvalidThreshold("; ".join(wrong))
+        raise InvalidCondition("; ".join(wrong))
     return given
 
 
@@ -207,24 +173,24 @@ def effective_thresholds(texts: Iterable[str], until_coverage: float | None = No
         until_coverage: the share of the edge's cells that the load was asked to reach: a default, too.
 
     Raises:
-        InvalidThreshold: one cannot be read, one would turn a default off without another bound, or together they would
+        InvalidCondition: one cannot be read, one would turn a default off without another bound, or together they would
             let a run pass that never exhausted the pool; or one can never hold.
     """
     given = _parse_all(texts)
     for threshold in given:
         if threshold.measure in _BADNESS and not threshold.bounds_badness:
-            raise InvalidThreshold(
+            raise InvalidCondition(
                 f"'{threshold}' would let any number of {threshold.measure} pass; "
                 f"allowed: {threshold.measure} == 0, {threshold.measure} <= N, {threshold.measure} < N"
             )
-        if not _can_hold(threshold.measure, [threshold]):
-            raise InvalidThreshold(f"'{threshold}' can never hold: {_what_can_be(threshold.measure)}")
+        if not can_hold([threshold.clause]):
+            raise InvalidCondition(f"'{threshold}' can never hold: {threshold.kind.can_be}")
         on_it = [each for each in given if each.measure == threshold.measure]
-        if not _can_hold(threshold.measure, on_it):
+        if not can_hold(each.clause for each in on_it):
             together = " and ".join(f"'{each}'" for each in on_it)
-            raise InvalidThreshold(f"{together} can never hold together; give bounds between which there is something")
+            raise InvalidCondition(f"{together} can never hold together; give bounds between which there is something")
         if until_coverage is not None and threshold.measure == COVERAGE_SHARE and _forbids(threshold, until_coverage):
-            raise InvalidThreshold(
+            raise InvalidCondition(
                 f"'{threshold}' breaks when the load ends as load.until_coverage asks, at {until_coverage:g}; "
                 f"allowed: a lower bound, as in {COVERAGE_SHARE} >= {until_coverage:g}"
             )
@@ -235,7 +201,7 @@ def effective_thresholds(texts: Iterable[str], until_coverage: float | None = No
         defaults.append(Threshold(COVERAGE_SHARE, ">=", until_coverage))
     thresholds = [threshold for threshold in defaults if threshold.measure not in measures] + given
     if not any(threshold.demands_proof for threshold in thresholds):
-        raise InvalidThreshold(
+        raise InvalidCondition(
             "no threshold is left that a run breaks which never exhausts the pool; "
             f"keep a lower bound above 0 on one of {', '.join(sorted(_PROOF_MEASURES))}"
         )

@@ -288,7 +288,7 @@ async def test_a_verdict_that_cannot_be_given_ends_the_run_all_the_same(tmp_path
     async with managing(tmp_path, FakeExecutor()) as (manager, _):
         run = await manager.wait((await manager.submit(spec)).id)
         assert (run.status, run.verdict) == (RunStatus.FINISHED, Verdict.INCONCLUSIVE)
-        assert "InvalidThreshold" in run.reasons[0]
+        assert "InvalidCondition" in run.reasons[0]
         assert (await manager.wait((await manager.submit(SPEC)).id)).verdict is Verdict.PASS
 
 

@@ -12,7 +12,7 @@ from loadgen.sglang.server import ServerConfiguration
 from service.runs.coverage import edge_coverage
 from service.runs.model import Latencies, Measures, Percentiles, RunStatus, Verdict
 from service.runs.verdict import judge
-from service.spec.thresholds import DEFAULT_THRESHOLDS, MEASURES, InvalidThreshold, Threshold, effective_thresholds
+from service.spec.thresholds import DEFAULT_THRESHOLDS, MEASURES, InvalidCondition, Threshold, effective_thresholds
 from tests.fake_executor import AT_THE_EDGE
 
 DEFAULTS = effective_thresholds(DEFAULT_THRESHOLDS)
@@ -113,12 +113,12 @@ def test_every_measure_that_a_threshold_may_name_exists() -> None:
     ],
 )
 def test_what_is_no_threshold_is_refused_with_what_is_allowed(text: str) -> None:
-    with pytest.raises(InvalidThreshold, match="critical_steps"):
+    with pytest.raises(InvalidCondition, match="critical_steps"):
         Threshold.parse(text)
 
 
 def test_a_bound_that_no_number_can_hold_is_refused() -> None:
-    with pytest.raises(InvalidThreshold, match="finite"):
+    with pytest.raises(InvalidCondition, match="finite"):
         Threshold.parse("critical_steps >= 1e400")
 
 
@@ -127,7 +127,7 @@ def test_a_bound_on_what_went_wrong_can_be_loosened_but_not_lost(measure: str) -
     for bound in ("== 0", "<= 3", "< 2"):
         assert f"{measure} {bound}" in map(str, effective_thresholds([f"{measure} {bound}"]))
     for bound in (">= 0", "> 0", "!= 3", "== 5", "< 0", "<= -1"):
-        with pytest.raises(InvalidThreshold, match=f"allowed: {measure} == 0"):
+        with pytest.raises(InvalidCondition, match=f"allowed: {measure} == 0"):
             effective_thresholds([f"{measure} {bound}"])
 
 
@@ -143,7 +143,7 @@ def test_a_bound_on_what_went_wrong_can_be_loosened_but_not_lost(measure: str) -
     ],
 )
 def test_what_can_never_hold_is_refused(text: str) -> None:
-    with pytest.raises(InvalidThreshold, match="can never hold: "):
+    with pytest.raises(InvalidCondition, match="can never hold: "):
         effective_thresholds([text])
 
 
@@ -157,7 +157,7 @@ def test_what_can_never_hold_is_refused(text: str) -> None:
     ],
 )
 def test_what_can_never_hold_together_is_refused(texts: list[str]) -> None:
-    with pytest.raises(InvalidThreshold, match="can never hold together"):
+    with pytest.raises(InvalidCondition, match="can never hold together"):
         effective_thresholds(texts)
 
 
@@ -176,7 +176,7 @@ def test_what_a_number_meets_is_never_refused(measure: str, bounds: list[tuple[s
 
 @pytest.mark.parametrize("text", ["critical_steps >= 80%", "latencies.ttft_ms.p99 <= 5%", "seconds_under_load > 5%"])
 def test_a_percentage_of_what_is_no_share_is_refused(text: str) -> None:
-    with pytest.raises(InvalidThreshold, match="is no share"):
+    with pytest.raises(InvalidCondition, match="is no share"):
         Threshold.parse(text)
 
 
@@ -198,7 +198,7 @@ def test_what_holds_at_the_very_end_of_its_range_is_not_refused(text: str) -> No
     "text", ["coverage.share < 10%", "coverage.share <= 0.49", "coverage.share == 0", "coverage.share == 0.4"]
 )
 def test_an_upper_bound_below_the_coverage_that_ends_the_load_is_refused(text: str) -> None:
-    with pytest.raises(InvalidThreshold, match=r"allowed: a lower bound, as in coverage\.share >= 0\.5"):
+    with pytest.raises(InvalidCondition, match=r"allowed: a lower bound, as in coverage\.share >= 0\.5"):
         effective_thresholds([text], until_coverage=0.5)
 
 
@@ -215,7 +215,7 @@ def test_an_upper_bound_does_not_replace_the_coverage_that_was_asked_for() -> No
 def test_no_set_of_thresholds_lets_an_idle_run_pass(thresholds: list[Threshold]) -> None:
     try:
         effective = effective_thresholds(map(str, thresholds))
-    except InvalidThreshold:
+    except InvalidCondition:
         return
     assert judge(Measures(), effective).verdict is not Verdict.PASS
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -100,6 +100,10 @@ class TightOptions(NoOptions):
 class Tight(Scenario[TightOptions]):
     name = "tight"
     summary = "Every decode step takes the last free pages: a carousel of staggered requests, corrected by feedback"
+    is_default = True
+    # On 32 pages and on 256 it is far above this.
+    expected_critical_share: ClassVar[float | None] = 0.5
+    follows = True
     bounds = PoolBounds(
         page_size=MIN_PAGE_SIZE,
         page_too_small="too small to stagger requests in",

@@ -25,7 +25,8 @@ from ...requests.wave import Wave
 from ...sglang.launch import usual_launch
 from ...sglang.pages import Pool
 from ...sglang.server import EngineNeeds, ServerConfiguration
-from ..base import Misfit, NoOptions, Observation, Scenario
+from ..base import Misfit, NoOptions, Observation, Scenario, Streamed
+from ..registry import SCENARIOS
 
 MOST_REQUESTS = 200_000
 """Of all waves together: more would take long to read."""
@@ -94,7 +95,7 @@ class WavesOptions(NoOptions):
     @field_validator("made_by")
     @classmethod
     def _known(cls, value: str | None) -> str | None:
-        allowed = [name for name in _scenarios() if name != Waves.name]
+        allowed = [name for name in SCENARIOS if name != Waves.name]
         if value is not None and value not in allowed:
             raise ValueError(f"no such scenario; allowed: {', '.join(allowed)}")
         return value
@@ -102,7 +103,7 @@ class WavesOptions(NoOptions):
     @field_validator("made_with")
     @classmethod
     def _options_of_the_maker(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        maker = _scenarios().get(info.data.get("made_by") or "")
+        maker = SCENARIOS.get(info.data.get("made_by") or "")
         if maker is None:
             if value and "made_by" in info.data:
                 raise ValueError("options of no scenario; allowed: none without made_by")
@@ -115,7 +116,7 @@ class WavesOptions(NoOptions):
         """The scenario that made the waves, and its options."""
         if self.made_by is None:
             return None
-        scenario = _scenarios()[self.made_by]
+        scenario = SCENARIOS[self.made_by]
         return scenario, scenario.Options.model_validate(self.made_with)
 
     def requests(self) -> list[tuple[PlannedRequest, ...]]:
@@ -130,6 +131,8 @@ class WavesOptions(NoOptions):
 class Waves(Scenario[WavesOptions]):
     name = "waves"
     summary = "Waves that were written down, sent when the server is where it was: what a crash's repro.yaml replays"
+    follows = True
+    streamed = Streamed.SOME
     Options = WavesOptions
 
     def __init__(self, server: ServerConfiguration, options: WavesOptions, seed: int) -> None:
@@ -191,10 +194,3 @@ class Waves(Scenario[WavesOptions]):
 def _of_the_maker(fault: Misfit) -> Misfit:
     """Its options stand in `made_with`."""
     return replace(fault, field=fault.field.replace("load.options.", "load.options.made_with.", 1))
-
-
-def _scenarios() -> dict[str, type[Scenario[Any]]]:
-    # The list of scenarios names this one, too.
-    from .. import SCENARIOS
-
-    return SCENARIOS

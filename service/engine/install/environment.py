@@ -18,6 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from service.files import write_atomically
 from service.home import Home
 
 SEAL = "lastpage-environment.json"
@@ -78,9 +79,7 @@ class Environment:
 
     def seal(self, content: dict[str, object]) -> None:
         """Mark it complete, saying what is in it."""
-        draft = self.folder / f"{SEAL}.draft"
-        draft.write_text(json.dumps(content, indent=2) + "\n")
-        draft.replace(self.folder / SEAL)
+        write_atomically(self.folder / SEAL, json.dumps(content, indent=2) + "\n")
 
 
 def environment_for(home: Home, recipe: Recipe) -> Environment:
