@@ -20,8 +20,6 @@ LastpageError                     something that the person who asked can put ri
 ├── RunEnded                      what was asked for needs a run that has not ended
 ├── NotAccepting                  no run is accepted now
 ├── InvalidTransition             a run cannot take that step from where it is: a fault of the service itself
-├── RequestRefused                a simulated engine answers a request with HTTP 400, as SGLang does
-├── SchedulerFailure              an exception comes out of a simulated engine's scheduler, which is its end
 └── BodyTooLarge                  a request's body is longer than any spec
 
 Apart stand those of the plugin, which runs inside SGLang and imports nothing of the service:

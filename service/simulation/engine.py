@@ -13,7 +13,6 @@ from loadgen.sglang.scheduler.scheduler import CHUNKED_PREFILL_SIZE
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ModelStep
 from service.engine.simulated import Event, PlantedEvent
-from service.errors import LastpageError
 from service.plugin.flight import AllocationOutcome, Totals
 from service.plugin.metrics import COUNTERS
 from service.plugin.recorder import FlightRecorder
@@ -32,11 +31,11 @@ def _prefill_size(server: ServerConfiguration) -> int:
     return size if size > 0 else server.pool.tokens
 
 
-class RequestRefused(LastpageError):
+class RequestRefused(ValueError):
     """SGLang answers such a request with HTTP 400."""
 
 
-class SchedulerFailure(LastpageError):
+class SchedulerFailure(RuntimeError):
     """An exception comes out of the scheduler, which is the engine's end. `text` stands in its log."""
 
     def __init__(self, error: Exception, text: str) -> None:
