@@ -15,7 +15,7 @@ from loadgen.http.client import GenerateClient
 from loadgen.requests.outcome import RequestOutcome
 from loadgen.requests.prompts import PromptMaker
 from loadgen.requests.wave import SentWave
-from loadgen.scenarios import Scenario
+from loadgen.scenarios import Restarts, Scenario
 from service.concurrency import first_of
 from service.engine.process.process import EngineNotStarted, EngineProcess, EngineSurvived
 from service.engine.process.readiness import EngineNotReady, Ready, wait_ready
@@ -297,7 +297,7 @@ class _RunExecution:
             self._driver.tally if self._driver is not None else Tally(),
             self._ready.ready_ns,
             self._seconds_under_load(),
-            self._scenario.restarts if self._scenario is not None else (),
+            self._scenario.restarts if self._scenario is not None else Restarts(),
             cells=cells,
         )
 

@@ -207,7 +207,9 @@ async def test_engine_that_does_not_boot_is_told_with_the_end_of_its_log(home: H
 
 
 async def test_a_wrong_token_is_seen_by_a_witness(home: Home) -> None:
-    ended = await carry_out(home, {"load": {"duration": "20s", "witness_share": 0.5}}, **planted("wrong_output", step=1))
+    ended = await carry_out(
+        home, {"load": {"duration": "20s", "witness_share": 0.5}}, **planted("wrong_output", step=1)
+    )
     assert ended.run.verdict is Verdict.FAIL and ended.run.crashes == ()
     assert {finding.kind.value for finding in ended.findings} == {"wrong_output"}
     assert any("findings is" in reason for reason in ended.run.reasons)
