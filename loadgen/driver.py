@@ -111,17 +111,17 @@ class Driver:
         self._client = client
         self._feed = feed
         self._on_wave = on_wave
-        self._scrutiny = response_checks or ResponseChecks(prompts)
+        self._checks = response_checks or ResponseChecks(prompts)
         self._scopes: dict[Call, anyio.CancelScope] = {}
         self.tally = Tally()
         self.open_requests = 0
-        self._sent = 0
+        self._requests_sent = 0
         self.unanswered = RequestOutcome.CANCELLED
 
     @property
     def unserved(self) -> int:
         """Open requests, and those that were given up since the server last worked because it stood idle."""
-        return self.open_requests + self._scrutiny.given_up
+        return self.open_requests + self._checks.given_up
 
     async def run(self, duration: float, enough: Callable[[], bool] = lambda: False) -> None:
         """Make load for `duration` seconds, or until it is enough, then take back what is still open; or until the
@@ -141,7 +141,9 @@ class Driver:
                     self._look(steps, senders)
                     wave = self._scenario.next_wave(Observation(elapsed, steps, self.open_requests))
                     if wave.requests:
-                        self._on_wave(SentWave(elapsed, decode_steps, self.open_requests, self._sent + 1, wave))
+                        self._on_wave(
+                            SentWave(elapsed, decode_steps, self.open_requests, self._requests_sent + 1, wave)
+                        )
                         self._start(wave, senders)
                     await self._clock.sleep(POLL_SECONDS)
             finally:
@@ -150,32 +152,36 @@ class Driver:
     def _start(self, wave: Wave, senders: anyio.abc.TaskGroup) -> None:
         self.open_requests += len(wave.requests)
         together = []
-        for planned in wave.requests:
-            sending = self._sending(planned)
-            if wave.streamed or planned.hangs_up:
+        for planned_request in wave.requests:
+            sending = self._sending(planned_request)
+            if wave.streamed or planned_request.hangs_up:
                 senders.start_soon(self._send_streamed, sending)
             else:
                 together.append(sending)
         if together:
             senders.start_soon(self._send_together, together)
 
-    def _sending(self, planned: PlannedRequest) -> Sending:
-        self._sent += 1
-        return self._scrutiny.sending(self._sent if planned.number is None else planned.number, planned)
+    def _sending(self, planned_request: PlannedRequest) -> Sending:
+        self._requests_sent += 1
+        return self._checks.sending(
+            self._requests_sent if planned_request.number is None else planned_request.number, planned_request
+        )
 
     def _look(self, steps: Sequence[ObservedStep], senders: anyio.abc.TaskGroup) -> None:
-        for call in self._scrutiny.look(steps):
+        for call in self._checks.look(steps):
             self._scopes[call].cancel()
-        while self._scrutiny.disputes:
-            senders.start_soon(self._scrutiny.settle, self._scrutiny.disputes.pop(), self._client)
+        while self._checks.disputes:
+            senders.start_soon(self._checks.settle, self._checks.disputes.pop(), self._client)
 
     async def _send_streamed(self, sending: Sending) -> None:
-        planned, began = sending.planned, self._clock.now()
+        planned_request, began = sending.planned_request, self._clock.now()
         tokens = TokenTimes(began)
         with self._accounting([sending], tokens) as completions:
-            patience = math.inf if planned.hang_up_seconds is None else planned.hang_up_seconds
+            patience = math.inf if planned_request.hang_up_seconds is None else planned_request.hang_up_seconds
             with anyio.move_on_after(self._clock.machine_seconds(patience)) as waiting:
-                completions.append(await self._client.send_streamed(sending.request, planned.hang_up_tokens, tokens))
+                completions.append(
+                    await self._client.send_streamed(sending.request, planned_request.hang_up_tokens, tokens)
+                )
             if waiting.cancelled_caught:
                 completions.append(hung_up(self._clock.now() - began, tokens))
 
@@ -187,7 +193,7 @@ class Driver:
     def _accounting(self, sendings: Sequence[Sending], tokens: TokenTimes | None = None) -> Iterator[list[Completion]]:
         """Counts every request that was sent exactly once, whatever happens to the task that waits for its answer."""
         began = self._clock.now()
-        call = self._scrutiny.sent(sendings, tokens)
+        call = self._checks.call_started(sendings, tokens)
         completions: list[Completion] = []
         try:
             with anyio.CancelScope() as scope:
@@ -199,6 +205,6 @@ class Driver:
             detail = "the engine was gone before it answered" if self.unanswered is RequestOutcome.LOST else ""
             without_answer = Completion(self.unanswered, self._clock.now() - began, detail)
             completions += [without_answer] * (len(sendings) - len(completions))
-            self._scrutiny.ended(call, sendings, completions)
+            self._checks.call_ended(call, sendings, completions)
             for completion in completions:
                 self.tally.add(completion)

@@ -68,7 +68,7 @@ class Call:
         self.at = at
         self.work = work
         self.overtaken: tuple[float, int] | None = None
-        self.told = False
+        self.reported = False
 
     @property
     def silent(self) -> bool:
@@ -110,7 +110,7 @@ class Fairness:
         self._checked_at = 0.0
         self._suspects: list[_Suspect] = []
         self._first_of_late = 0
-        self._found: list[Occurrence] = []
+        self._occurrences: list[Occurrence] = []
         self._began = 0.0
 
     @property
@@ -118,7 +118,7 @@ class Fairness:
         """Requests that were given up since the server last worked."""
         return sum(len(suspect.call.requests) for suspect in self._suspects if suspect.call.given_up)
 
-    def sent(self, requests: Sequence[PlannedRequest], at: float, tokens: TokenTimes | None = None) -> Call:
+    def call_started(self, requests: Sequence[PlannedRequest], at: float, tokens: TokenTimes | None = None) -> Call:
         """A call is sent."""
         call = Call(requests, self._orders, at, self._work, tokens)
         self._orders += 1
@@ -126,7 +126,7 @@ class Fairness:
         self._choose_head(at)
         return call
 
-    def ended(self, call: Call, completions: Sequence[Completion], at: float) -> None:
+    def call_ended(self, call: Call, completions: Sequence[Completion], at: float) -> None:
         """A call is answered, or over for another reason."""
         self._open.pop(call.order, None)
         outcomes = {completion.outcome for completion in completions}
@@ -159,9 +159,9 @@ class Fairness:
         head = self._head
         if head is None or head.given_up or not head.silent:
             return ()
-        borne = _STALL_SECONDS if self.suspects else self._starve_seconds
+        longest_idle = _STALL_SECONDS if self.suspects else self._starve_seconds
         idle = self._idle(head, at)
-        if idle < borne:
+        if idle < longest_idle:
             return ()
         head.given_up = True
         self._suspects.append(_Suspect(head, idle, at + _NOTICED_SECONDS))
@@ -169,12 +169,12 @@ class Fairness:
 
     def served(self, at: float) -> None:
         """After the load the server has served a request."""
-        self._tell_suspects(at)
+        self._report_suspects(at)
 
     def take(self) -> list[Occurrence]:
         """What was found since the last time."""
-        found, self._found = self._found, []
-        return found
+        occurrences, self._occurrences = self._occurrences, []
+        return occurrences
 
     def _sit_out(self, pause: float, at: float) -> None:
         """The machine stood still for so long: what the server has sent meanwhile may not have been read yet."""
@@ -198,12 +198,14 @@ class Fairness:
         )
         self._work = work
         self._moved_at = at
-        self._tell_suspects(at)
+        self._report_suspects(at)
 
-    def _tell_suspects(self, at: float) -> None:
+    def _report_suspects(self, at: float) -> None:
         for suspect in self._suspects:
             if at <= suspect.believed_until:
-                self._tell(suspect.call, NEVER_ADMITTED, f"the server stood idle for {suspect.idle_seconds:.1f} s", at)
+                self._report(
+                    suspect.call, NEVER_ADMITTED, f"the server stood idle for {suspect.idle_seconds:.1f} s", at
+                )
         self._suspects = []
 
     def _overtake(self, served: Call, at: float) -> None:
@@ -225,19 +227,19 @@ class Fairness:
             elif served_later and call.overtaken is None:
                 call.overtaken = (at, self._work.decode_steps)
             elif call.overtaken is not None and at - call.overtaken[0] > self._starve_seconds:
-                self._tell_overtaken(call, at)
+                self._report_overtaken(call, at)
 
     def _find_overtaken_call(self, call: Call, at: float) -> None:
         if call.overtaken is None:
             return
         since, steps = call.overtaken
-        takes = max(request.shape.max_new_tokens for request in call.requests)
-        if at - since > self._starve_seconds and self._work.decode_steps - steps > takes:
-            self._tell_overtaken(call, at)
+        longest_answer = max(request.shape.max_new_tokens for request in call.requests)
+        if at - since > self._starve_seconds and self._work.decode_steps - steps > longest_answer:
+            self._report_overtaken(call, at)
 
-    def _tell_overtaken(self, call: Call, at: float) -> None:
+    def _report_overtaken(self, call: Call, at: float) -> None:
         assert call.overtaken is not None
-        self._tell(call, OVERTAKEN, f"{at - call.overtaken[0]:.1f} s after one that was sent later was served", at)
+        self._report(call, OVERTAKEN, f"{at - call.overtaken[0]:.1f} s after one that was sent later was served", at)
 
     def _idle(self, call: Call, at: float) -> float:
         """For how long the server has stood idle with this call as the oldest, as far as can be told."""
@@ -250,13 +252,13 @@ class Fairness:
         if head is not self._head:
             self._head, self._head_since = head, at
 
-    def _tell(self, call: Call, cause: str, how: str, at: float) -> None:
-        if call.told:
+    def _report(self, call: Call, cause: str, how: str, at: float) -> None:
+        if call.reported:
             return
-        call.told = True
+        call.reported = True
         longest = call.longest.shape
         among = f", the longest of {len(call.requests)} in one call" if len(call.requests) > 1 else ""
-        self._found.append(
+        self._occurrences.append(
             Occurrence(
                 FindingKind.STARVED,
                 cause,

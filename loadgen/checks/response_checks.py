@@ -32,7 +32,7 @@ class Sending:
     """
 
     number: int
-    planned: PlannedRequest
+    planned_request: PlannedRequest
     request: GenerateRequest
     step: int | None
     witness: bool
@@ -64,7 +64,7 @@ class ResponseChecks:
         self._clock = clock
         self._began: float | None = None
         self._step: int | None = None
-        self._found: list[Occurrence] = []
+        self._occurrences: list[Occurrence] = []
         self._settled = 0
         self.disputes: list[Dispute] = []
 
@@ -73,32 +73,32 @@ class ResponseChecks:
         """Requests that were taken back because the server stood idle, and has stood idle since."""
         return self._fairness.suspects
 
-    def sending(self, number: int, planned: PlannedRequest) -> Sending:
+    def sending(self, number: int, planned_request: PlannedRequest) -> Sending:
         """The request to send for a planned one."""
-        witness = self.witnesses is not None and self.witnesses.chooses(number, planned)
+        witness = self.witnesses is not None and self.witnesses.chooses(number, planned_request)
         maker = self.witnesses if witness and self.witnesses else self._prompts
-        prompt = maker.prompt(number, planned)
-        request = GenerateRequest(prompt, planned.shape.max_new_tokens)
-        return Sending(number, planned, request, self._step, witness)
+        prompt = maker.prompt(number, planned_request)
+        request = GenerateRequest(prompt, planned_request.shape.max_new_tokens)
+        return Sending(number, planned_request, request, self._step, witness)
 
-    def sent(self, sendings: Sequence[Sending], tokens: TokenTimes | None) -> Call:
+    def call_started(self, sendings: Sequence[Sending], tokens: TokenTimes | None) -> Call:
         """A call with these requests is being sent."""
-        return self._fairness.sent([sending.planned for sending in sendings], self._clock(), tokens)
+        return self._fairness.call_started([sending.planned_request for sending in sendings], self._clock(), tokens)
 
-    def ended(self, call: Call, sendings: Sequence[Sending], completions: Sequence[Completion]) -> None:
+    def call_ended(self, call: Call, sendings: Sequence[Sending], completions: Sequence[Completion]) -> None:
         """A call is over.
 
         Args:
             completions: one for each of its requests.
         """
-        self._fairness.ended(call, completions, self._clock())
+        self._fairness.call_ended(call, completions, self._clock())
         for sending, completion in zip(sendings, completions, strict=True):
             seen = Sighting(self._clock() - (self._began or self._clock()), sending.step, self._step)
-            found = contradicting(completion, sending.planned.shape, seen)
-            if found is not None:
-                self._found.append(found)
+            occurrence = contradicting(completion, sending.planned_request.shape, seen)
+            if occurrence is not None:
+                self._occurrences.append(occurrence)
             elif sending.witness and self.witnesses is not None:
-                dispute = self.witnesses.heard(sending.number, sending.planned, completion, seen)
+                dispute = self.witnesses.add_answer(sending.number, sending.planned_request, completion, seen)
                 if dispute is not None and self._settled < _MOST_SETTLED:
                     self._settled += 1
                     self.disputes.append(dispute)
@@ -119,9 +119,9 @@ class ResponseChecks:
             (verdict,) = await client.score([GenerateRequest(dispute.prompt, 1)])
         except (HttpError, ValueError):
             return
-        found = self.witnesses.settle(dispute, verdict)
-        if found is not None:
-            self._found.append(found)
+        occurrence = self.witnesses.settle(dispute, verdict)
+        if occurrence is not None:
+            self._occurrences.append(occurrence)
 
     def served(self) -> None:
         """After the load the server has served a request."""
@@ -129,5 +129,5 @@ class ResponseChecks:
 
     def take(self) -> list[Occurrence]:
         """What was found since the last time."""
-        found, self._found = self._found, []
-        return found + self._fairness.take()
+        occurrences, self._occurrences = self._occurrences, []
+        return occurrences + self._fairness.take()

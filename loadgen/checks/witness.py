@@ -25,7 +25,7 @@ from .findings import FindingKind, Occurrence
 PROMPTS_KEPT = 256
 _VARIANTS_KEPT = 8
 _TOKENS_KEPT = 2048
-_DRAWN_BYTES = 4
+_DIGEST_BYTES = 4
 
 DIFFERS = "a witness's tokens differ from those without pressure"
 DISAGREE = "two witnesses of one prompt disagree"
@@ -57,7 +57,7 @@ class Variant:
     Attributes:
         ids: the longest of them.
         count: how many there were.
-        told: whether it has been found wrong already.
+        reported: whether it has been found wrong already.
         seen, shape: of the first.
     """
 
@@ -65,7 +65,7 @@ class Variant:
     seen: Sighting
     shape: Shape
     count: int = 1
-    told: bool = False
+    reported: bool = False
 
 
 @dataclass
@@ -120,7 +120,7 @@ class Witnesses:
     ) -> None:
         self._prompts = prompts
         self._seed = seed
-        self._below = int(share * 2 ** (8 * _DRAWN_BYTES))
+        self._below = int(share * 2 ** (8 * _DIGEST_BYTES))
         self._shared_prompts = shared_prompts
         self._margin = margin
         self._testimonies: dict[int, Testimony] = {}
@@ -131,36 +131,38 @@ class Witnesses:
         self.compared = 0
         self.near_ties = 0
 
-    def chooses(self, number: int, planned: PlannedRequest) -> bool:
+    def chooses(self, number: int, planned_request: PlannedRequest) -> bool:
         """Whether a request is a witness."""
-        if planned.hangs_up or not planned.shape.max_new_tokens:
+        if planned_request.hangs_up or not planned_request.shape.max_new_tokens:
             return False
-        drawn = hashlib.blake2b(f"{self._seed} witness {number}".encode(), digest_size=_DRAWN_BYTES).digest()
-        if int.from_bytes(drawn, "big") >= self._below:
+        digest = hashlib.blake2b(f"{self._seed} witness {number}".encode(), digest_size=_DIGEST_BYTES).digest()
+        if int.from_bytes(digest, "big") >= self._below:
             return False
-        if not self._shared_prompts or planned.shape.prompt_tokens in self._testimonies:
+        if not self._shared_prompts or planned_request.shape.prompt_tokens in self._testimonies:
             return True
         if len(self._testimonies) >= PROMPTS_KEPT:
             return False
-        self._testimonies[planned.shape.prompt_tokens] = Testimony(self.prompt(number, planned))
+        self._testimonies[planned_request.shape.prompt_tokens] = Testimony(self.prompt(number, planned_request))
         return True
 
-    def prompt(self, number: int, planned: PlannedRequest) -> list[int]:
+    def prompt(self, number: int, planned_request: PlannedRequest) -> list[int]:
         """The prompt of a witness."""
         if self._shared_prompts:
-            return self._prompts.witness(planned.shape.prompt_tokens)
-        return self._prompts.prompt(number, planned)
+            return self._prompts.witness(planned_request.shape.prompt_tokens)
+        return self._prompts.prompt(number, planned_request)
 
-    def heard(self, number: int, planned: PlannedRequest, completion: Completion, seen: Sighting) -> Dispute | None:
+    def add_answer(
+        self, number: int, planned_request: PlannedRequest, completion: Completion, seen: Sighting
+    ) -> Dispute | None:
         """Take in a witness's answer; a dispute when it differs from what another one said."""
         if completion.outcome is not RequestOutcome.DONE or not completion.output_ids:
             return None
         self.answered += 1
-        testimony = self._testimony(number, planned)
+        testimony = self._testimony(number, planned_request)
         if testimony is None:
             self._forgotten += 1
             return None
-        answer = Variant(completion.output_ids[:_TOKENS_KEPT], seen, planned.shape)
+        answer = Variant(completion.output_ids[:_TOKENS_KEPT], seen, planned_request.shape)
         for variant in testimony.variants:
             if first_difference(variant.ids, answer.ids) is None:
                 variant.count += 1
@@ -183,8 +185,8 @@ class Witnesses:
             (other,) = tokens - {verdict.ids[0]}
             if self._near(verdict, 0, other):
                 return None
-        dispute.later.told = True
-        return _found(
+        dispute.later.reported = True
+        return _wrong_output(
             DISAGREE,
             f"two witnesses of one prompt differ at token {dispute.place + 1}: "
             f"one had {dispute.earlier.ids[dispute.place]} ({dispute.earlier.seen}), "
@@ -195,12 +197,12 @@ class Witnesses:
 
     def questions(self) -> Iterator[Testimony]:
         """What is to be asked without pressure: first where answers differ, then by how many answers there are."""
-        given = (testimony for testimony in self._testimonies.values() if testimony.variants)
-        return iter(sorted(given, key=lambda one: (len(one.variants) < 2, -one.answers)))
+        with_answers = (testimony for testimony in self._testimonies.values() if testimony.variants)
+        return iter(sorted(with_answers, key=lambda one: (len(one.variants) < 2, -one.answers)))
 
     def compare(self, testimony: Testimony, known: Scored) -> list[Occurrence]:
         """Hold all answers to a prompt against the one without pressure."""
-        found = []
+        occurrences = []
         self.compared += testimony.answers - testimony.beyond
         for variant in testimony.variants:
             place = first_difference(known.ids, variant.ids)
@@ -209,15 +211,15 @@ class Witnesses:
             if self._near(known, place, variant.ids[place]):
                 self.near_ties += variant.count
                 continue
-            count = variant.count - variant.told
+            count = variant.count - variant.reported
             if not count:
                 continue
             detail = (
                 f"token {place + 1} of {len(variant.ids)} is {variant.ids[place]}, "
                 f"without pressure it is {known.ids[place]}; answered {variant.seen}"
             )
-            found.append(_found(DIFFERS, detail, variant, count))
-        return found
+            occurrences.append(_wrong_output(DIFFERS, detail, variant, count))
+        return occurrences
 
     @property
     def not_compared(self) -> int:
@@ -233,15 +235,15 @@ class Witnesses:
         lead = known.lead(place, other)
         return lead is not None and lead <= self._margin
 
-    def _testimony(self, number: int, planned: PlannedRequest) -> Testimony | None:
+    def _testimony(self, number: int, planned_request: PlannedRequest) -> Testimony | None:
         if self._shared_prompts:
-            return self._testimonies[planned.shape.prompt_tokens]
+            return self._testimonies[planned_request.shape.prompt_tokens]
         if len(self._testimonies) >= PROMPTS_KEPT:
             # Each of all witnesses is kept with the same chance (algorithm R).
             if (place := self._random.randrange(self.answered)) >= PROMPTS_KEPT:
                 return None
             del self._testimonies[list(self._testimonies)[place]]
-        self._testimonies[number] = testimony = Testimony(self.prompt(number, planned))
+        self._testimonies[number] = testimony = Testimony(self.prompt(number, planned_request))
         return testimony
 
 
@@ -255,7 +257,7 @@ def contradicting(completion: Completion, shape: Shape, seen: Sighting) -> Occur
     )
 
 
-def _found(cause: str, detail: str, variant: Variant, count: int) -> Occurrence:
+def _wrong_output(cause: str, detail: str, variant: Variant, count: int) -> Occurrence:
     shape = variant.shape
     return Occurrence(
         FindingKind.WRONG_OUTPUT,

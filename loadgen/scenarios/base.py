@@ -145,7 +145,8 @@ class Scenario(abc.ABC, Generic[OptionsT]):
         is_default: whether it is the one of a spec that names none.
         expected_critical_share: the least share of decode steps that are critical when nothing disturbs it; None when
             it does not go for the edge in every step.
-        aims: whether it looks for cells of the edge that were not yet hit (`loadgen.coverage`), and so comes to most.
+        targets_cells: whether it looks for cells of the edge that were not yet hit (`loadgen.coverage`), and so
+            comes to most.
         follows: whether what it sends depends on the decode steps that were seen, and not on options and seed alone.
         streamed: which of its answers come as a stream.
         bounds: the pools that it can work on, as far as page size and pages alone tell.
@@ -157,7 +158,7 @@ class Scenario(abc.ABC, Generic[OptionsT]):
     summary: ClassVar[str]
     is_default: ClassVar[bool] = False
     expected_critical_share: ClassVar[float | None] = None
-    aims: ClassVar[bool] = False
+    targets_cells: ClassVar[bool] = False
     follows: ClassVar[bool] = False
     streamed: ClassVar[Streamed] = Streamed.NONE
     bounds: ClassVar[PoolBounds] = PoolBounds()

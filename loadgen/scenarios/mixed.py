@@ -28,14 +28,14 @@ from ..sglang.server import EngineNeeds, ServerConfiguration
 from ..sglang.steps import ModelStep, ObservedStep
 from ..volleys.chain import Chains
 from ..volleys.planner import KINDS, Planner, Volley
-from ..volleys.random_volleys import DRAWN
+from ..volleys.random_volleys import RANDOM_VOLLEYS
 from .base import NoOptions, Observation, PoolBounds, Scenario
 
 _PREFILL_TOKENS = 8192
 _CANDIDATE_PAGES = 192
 _MOST_FAILED = 3
 _UNFORESEEN = 3
-_TURNS = 8
+_PLANS_PER_RETRY = 8
 _CHAINED_PAGES = 96
 _LONGEST_SEARCH = 300
 _FEWEST_CHAINED = 6
@@ -66,7 +66,7 @@ class MixedOptions(NoOptions):
 class Mixed(Scenario[MixedOptions]):
     name = "mixed"
     summary = "Aims at each kind of tight step in turn, those not yet hit first, then goes on with a weighted mix"
-    aims = True
+    targets_cells = True
     follows = True
     bounds = PoolBounds(
         page_size=16,
@@ -88,11 +88,11 @@ class Mixed(Scenario[MixedOptions]):
         chained = self._cells if server.pool.pages >= _CHAINED_PAGES else ()
         self._chains = Chains(self._planner, chained, seed)
         self._next: Volley | None = None
-        self._sent: Volley | None = None
+        self._last_volley: Volley | None = None
         self._seen: list[ObservedStep] = []
         self._unforeseen = 0
         self._steps_by_kind: Counter[str] = Counter()
-        self._turn = 0
+        self._plans = 0
         self._idle_looks = 0
 
     @classmethod
@@ -123,7 +123,7 @@ class Mixed(Scenario[MixedOptions]):
         if volley is None:
             return Wave()
         self._idle_looks = 0
-        self._sent = volley
+        self._last_volley = volley
         self._seen = []
         return Wave.of(volley.shapes)
 
@@ -131,15 +131,15 @@ class Mixed(Scenario[MixedOptions]):
         missing = self.coverage.missing & self._cells
         wanted = {cell for cell in missing if self._planner.failed[cell] < _MOST_FAILED}
         if not wanted:
-            self._turn += 1
-            if self._turn % _TURNS or not missing:
+            self._plans += 1
+            if self._plans % _PLANS_PER_RETRY or not missing:
                 return self._draw()
             # They were tried often: they have a turn now and then.
             wanted = set(missing)
         candidates = max(1, _CANDIDATE_PAGES // self.server.pool.pages)
-        if self._chains.can_aim(wanted):
-            return self._chains.aim(wanted, candidates)
-        return self._planner.aim(wanted, candidates)
+        if self._chains.can_propose(wanted):
+            return self._chains.propose(wanted, candidates)
+        return self._planner.propose(wanted, candidates)
 
     def _draw(self) -> Volley | None:
         """Of the kinds in the mix that which lags most behind its share of the decode steps."""
@@ -147,7 +147,7 @@ class Mixed(Scenario[MixedOptions]):
         kinds = [kind for kind in KINDS if weights[kind]]
         kinds.sort(key=lambda kind: self._steps_by_kind[kind] / weights[kind])
         # Of some kinds only those are known that were aimed at something: where nothing can be, the drawn ones serve.
-        for kind in (*kinds, *DRAWN):
+        for kind in (*kinds, *RANDOM_VOLLEYS):
             volley = self._planner.draw(kind)
             if volley is not None:
                 return volley
@@ -155,7 +155,7 @@ class Mixed(Scenario[MixedOptions]):
 
     def _settle(self) -> None:
         """Compare what the last volley did with what was foreseen."""
-        volley, self._sent = self._sent, None
+        volley, self._last_volley = self._last_volley, None
         if volley is None:
             return
         self._steps_by_kind[volley.kind] += len(self._seen)
@@ -176,10 +176,10 @@ class Mixed(Scenario[MixedOptions]):
 
 
 def _same(seen: Sequence[ObservedStep], foreseen: Sequence[ModelStep]) -> bool:
-    return [_told(step) for step in seen] == [_told(step) for step in foreseen]
+    return [_compared_fields(step) for step in seen] == [_compared_fields(step) for step in foreseen]
 
 
-def _told(step: ObservedStep) -> tuple[int, ...]:
+def _compared_fields(step: ObservedStep) -> tuple[int, ...]:
     # Not how many prefills: the first step counts those too in which what was retracted before got its last token.
     return (step.batch_size, step.need, step.free, step.trailing, step.prefill_batches > 0, step.retractions)
 

@@ -26,7 +26,7 @@ from ..sglang.scheduler import Scheduler
 from ..sglang.server import EngineNeeds, ServerConfiguration
 from ..sglang.steps import ModelStep, ObservedStep
 from ..volleys.cached_candidates import flooding
-from ..volleys.cached_planner import CachedPlanner, CachedVolley, Planned, with_foresight
+from ..volleys.cached_planner import CachedPlanner, CachedVolley, VolleyAndServer, with_foresight
 from .base import NoOptions, Observation, PoolBounds, Restart, Scenario
 
 _MOST_PREFILL_PAGES = 64
@@ -38,7 +38,7 @@ _LONGEST_SEARCH = 20
 class Prefix(Scenario[NoOptions]):
     name = "prefix"
     summary = "The prefix cache fills the pool, and is evicted to the last page by the steps that need it"
-    aims = True
+    targets_cells = True
     follows = True
     bounds = PoolBounds(
         page_size=16,
@@ -55,14 +55,14 @@ class Prefix(Scenario[NoOptions]):
         tight = self.coverage.reachable_tight
         # Launched otherwise than it needs, without the cache, a server has only the others.
         cells = frozenset(cell for cell in tight if cell.filler is Filler.PREFIX_CACHE) or tight
-        self._can_aim = bool(cells)
+        self._has_targets = bool(cells)
         self._planner = CachedPlanner(server.overlap, cells, seed)
         self._rules = server.rules
         self._others = deque(RELEASES.others(server.rules))
         self._unforeseen = 0
         self._idle_looks = 0
         self._seen: list[ObservedStep] = []
-        self._sent: CachedVolley | None = None
+        self._last_volley: CachedVolley | None = None
         # Whether what was sent, or is about to be, is a flood.
         self._flooded = False
         # As it will be when what was sent has ended.
@@ -94,25 +94,25 @@ class Prefix(Scenario[NoOptions]):
         if self._next is None:
             return Wave()
         self._idle_looks = 0
-        self._sent, self._server = self._next
+        self._last_volley, self._server = self._next
         self._next = None
         self._seen = []
-        return Wave(self._sent.requests)
+        return Wave(self._last_volley.requests)
 
-    def _plan(self) -> Planned | None:
-        if not self._can_aim:
+    def _plan(self) -> VolleyAndServer | None:
+        if not self._has_targets:
             return self._planner.stir(self._server)
         candidates = max(1, _CANDIDATE_PAGES // self.server.pool.pages)
-        return self._planner.aim(self._server, self.coverage.hits, candidates)
+        return self._planner.propose(self._server, self.coverage.hits, candidates)
 
     def _settle(self, elapsed: float) -> None:
         """Compare what the last volley did with what was foreseen; when they differ, what is cached is not known."""
-        volley, self._sent = self._sent, None
+        volley, self._last_volley = self._last_volley, None
         if volley is None:
             return
         # What is evicted by the flood depends on what was cached.
         flooded, self._flooded = self._flooded, False
-        compared = _told_after_flood if flooded else _told
+        compared = _fields_after_flood if flooded else _compared_fields
         if list(map(compared, self._seen)) == list(map(compared, volley.foreseen)):
             self._unforeseen = 0
             return
@@ -127,7 +127,7 @@ class Prefix(Scenario[NoOptions]):
         self.restarts.append(Restart(elapsed, cause, f"{cause}: {_difference(self._seen, volley.foreseen)}"))
         self._next = self._flood()
 
-    def _flood(self) -> Planned | None:
+    def _flood(self) -> VolleyAndServer | None:
         self._flooded = True
         return with_foresight(self._server, flooding(self.server.pool))
 
@@ -139,10 +139,10 @@ class Prefix(Scenario[NoOptions]):
 
     def _is_flood_of(self, rules: Rules) -> bool:
         """Whether what was seen is what a server with these rules makes of a flood."""
-        planned = with_foresight(self._model(rules), flooding(self.server.pool))
-        if planned is None:
+        flood = with_foresight(self._model(rules), flooding(self.server.pool))
+        if flood is None:
             return False
-        return list(map(_told_after_flood, self._seen)) == list(map(_told_after_flood, planned[0].foreseen))
+        return list(map(_fields_after_flood, self._seen)) == list(map(_fields_after_flood, flood[0].foreseen))
 
     def _model(self, rules: Rules) -> Scheduler:
         pool = self.server.pool
@@ -157,17 +157,19 @@ class Prefix(Scenario[NoOptions]):
 
 def _difference(seen: Sequence[ObservedStep], foreseen: Sequence[ModelStep]) -> str:
     """The first step that differs."""
-    for number, (one, other) in enumerate(zip(map(_told, seen), map(_told, foreseen), strict=False), 1):
+    for number, (one, other) in enumerate(
+        zip(map(_compared_fields, seen), map(_compared_fields, foreseen), strict=False), 1
+    ):
         if one != other:
             return f"step {number} of {len(foreseen)} was {one}, foreseen {other}"
     return f"{len(seen)} steps, foreseen {len(foreseen)}"
 
 
-def _told(step: ObservedStep) -> tuple[int, ...]:
-    return (*_told_after_flood(step), step.evicted_pages, step.cached)
+def _compared_fields(step: ObservedStep) -> tuple[int, ...]:
+    return (*_fields_after_flood(step), step.evicted_pages, step.cached)
 
 
-def _told_after_flood(step: ObservedStep) -> tuple[int, ...]:
+def _fields_after_flood(step: ObservedStep) -> tuple[int, ...]:
     return (step.batch_size, step.need, step.free, step.trailing, step.prefill_batches, step.retractions)
 
 

@@ -53,7 +53,7 @@ def in_order(scenarios: Iterable[type[Scenario[Any]]]) -> dict[str, type[Scenari
     Raises:
         ValueError: two have one name, or there is not just one default.
     """
-    ordered = sorted(scenarios, key=lambda each: (not each.is_default, not each.aims, each.name))
+    ordered = sorted(scenarios, key=lambda each: (not each.is_default, not each.targets_cells, each.name))
     names = [scenario.name for scenario in ordered]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"more than one scenario has the name {', '.join(sorted(twice))}")

@@ -10,6 +10,6 @@ from __future__ import annotations
 
 from .forecast import VolleyForecast
 from .idle_candidates import TargetStep, idle_candidate
-from .random_volleys import DRAWN
+from .random_volleys import RANDOM_VOLLEYS
 
-__all__ = ["DRAWN", "TargetStep", "VolleyForecast", "idle_candidate"]
+__all__ = ["RANDOM_VOLLEYS", "TargetStep", "VolleyForecast", "idle_candidate"]

@@ -13,7 +13,7 @@ from ..requests.request import PlannedRequest
 from ..sglang.request import Shape
 from ..sglang.scheduler import Scheduler
 from ..sglang.steps import ModelStep
-from .cached_candidates import after_end, after_retraction, beside_cache, clearing, flooding, sharing
+from .cached_candidates import after_end, after_retraction, clearing, flooding, sharing, with_cached_pages_left
 from .forecast import after_volley
 from .idle_candidates import TargetStep, idle_candidate
 from .planner import numbers
@@ -38,11 +38,11 @@ class CachedVolley:
     cell: Cell | None = None
 
 
-Planned = tuple[CachedVolley, Scheduler]
+VolleyAndServer = tuple[CachedVolley, Scheduler]
 """A volley, and the server after it."""
 
 
-def with_foresight(server: Scheduler, shapes: Iterable[Shape]) -> Planned | None:
+def with_foresight(server: Scheduler, shapes: Iterable[Shape]) -> VolleyAndServer | None:
     """A volley of requests that share nothing; None when it cannot be served."""
     requests = tuple(map(PlannedRequest, shapes))
     after = after_volley(server, requests)
@@ -74,7 +74,7 @@ class CachedPlanner:
         self._tries = self._preparations = 0
         self._cell: Cell | None = None
 
-    def aim(self, server: Scheduler, hits: Mapping[Cell, int], candidates: int) -> Planned | None:
+    def propose(self, server: Scheduler, hits: Mapping[Cell, int], candidates: int) -> VolleyAndServer | None:
         """Try at most so many candidates; a volley that hits, and the server after it.
 
         Args:
@@ -103,7 +103,7 @@ class CachedPlanner:
                 self._cell = None
         return None
 
-    def _prepare(self, server: Scheduler, cell: Cell) -> Planned | None:
+    def _prepare(self, server: Scheduler, cell: Cell) -> VolleyAndServer | None:
         """A volley after which the cache has pages, and two are free for each row, where the cell wants both."""
         rows, pool = _fewest_all_needing(cell), server.pool.size
         wants_cache = cell.filler is Filler.PREFIX_CACHE and cell.after in (After.PREFILL, After.DECODE)
@@ -116,33 +116,35 @@ class CachedPlanner:
             return with_foresight(server, clearing(rows))
         return None
 
-    def stir(self, server: Scheduler) -> Planned | None:
+    def stir(self, server: Scheduler) -> VolleyAndServer | None:
         """A short volley that hits nothing in particular, and leaves the cache with less."""
         pages = server.pool.size.pages
         return with_foresight(server, clearing(self._random.randint(2, max(2, pages - 4))))
 
     def _candidate(self, server: Scheduler, cell: Cell) -> Sequence[PlannedRequest] | None:
         rng, pool = self._random, server.pool.size
-        aim = numbers(cell, pool, self._tries - 1, rng)
-        if aim is None or rng.random() < _SHARING:
+        target = numbers(cell, pool, self._tries - 1, rng)
+        if target is None or rng.random() < _SHARING:
             # Without pages in common they would not fit.
             rows = max(cell.batch_size, cell.need + cell.trailing)
             return sharing(pool, TargetStep(cell.need, rows + rng.randint(0, 8), cell.trailing, cell.after.value), rng)
-        shapes = self._shapes(server, cell, aim)
+        shapes = self._shapes(server, cell, target)
         return None if shapes is None else tuple(map(PlannedRequest, shapes))
 
-    def _shapes(self, server: Scheduler, cell: Cell, aim: TargetStep) -> Sequence[Shape] | None:
+    def _shapes(self, server: Scheduler, cell: Cell, target: TargetStep) -> Sequence[Shape] | None:
         rng, pool = self._random, server.pool.size
         if cell.after in (After.PREFILL, After.DECODE):
             at = 1 if cell.after is After.PREFILL else rng.choice((2, 2, 3))
-            return beside_cache(pool, server.pool.free_pages, max(aim.need, _fewest_all_needing(cell)), at, rng)
+            return with_cached_pages_left(
+                pool, server.pool.free_pages, max(target.need, _fewest_all_needing(cell)), at, rng
+            )
         if cell.after is After.EVICTION:
             if rng.random() < 0.3:
-                return after_end(pool, self._overlap, aim, rng)
-            aim = dataclasses.replace(aim, after=rng.choice(("prefill", "prefill", "decode")))
+                return after_end(pool, self._overlap, target, rng)
+            target = dataclasses.replace(target, after=rng.choice(("prefill", "prefill", "decode")))
         elif (draw := rng.random()) < 0.7:
-            return after_end(pool, self._overlap, aim, rng) if draw < 0.35 else after_retraction(pool, aim, rng)
-        return idle_candidate(pool, self._overlap, aim, self._tries - 1, rng)
+            return after_end(pool, self._overlap, target, rng) if draw < 0.35 else after_retraction(pool, target, rng)
+        return idle_candidate(pool, self._overlap, target, self._tries - 1, rng)
 
 
 def _fewest_all_needing(cell: Cell) -> int:

@@ -40,12 +40,12 @@ class Chains:
     def __init__(self, planner: Planner, cells: Collection[Cell], seed: int) -> None:
         self._planner = planner
         self._random = random.Random(f"{seed} chains")
-        self._order = sorted(cell for cell in cells if _can_be_hit_beside(cell))
+        self._order = sorted(cell for cell in cells if _can_be_hit_in_window(cell))
         self._random.shuffle(self._order)
         self._hopeless: set[Cell] = set()
         self._chain: _Chain | None = None
 
-    def aim(self, wanted: Collection[Cell], candidates: int) -> Volley | None:
+    def propose(self, wanted: Collection[Cell], candidates: int) -> Volley | None:
         """Try at most so many candidates; a volley when a chain is complete."""
         for _ in range(candidates):
             if self._chain is None:
@@ -70,7 +70,7 @@ class Chains:
         self._hopeless |= chain.hopeless
         return chain.volley()
 
-    def can_aim(self, wanted: Collection[Cell]) -> bool:
+    def can_propose(self, wanted: Collection[Cell]) -> bool:
         """Whether a chain is begun, or there are wanted cells that one may hit."""
         return self._chain is not None or any(cell in wanted for cell in self._order if self._may_hit(cell))
 
@@ -145,8 +145,8 @@ class _Chain:
         bounds = _rows(cell, self._going_on, self._window.pages)
         assert bounds is not None
         rows = bounds[0] if self._tries % 2 else self._random.randint(bounds[0], min(bounds[1], bounds[0] + 4))
-        aim = TargetStep(cell.need, rows, cell.trailing, cell.after.value)
-        candidate = window_candidate(self._window, self._forecast.overlap, aim, self._random)
+        target = TargetStep(cell.need, rows, cell.trailing, cell.after.value)
+        candidate = window_candidate(self._window, self._forecast.overlap, target, self._random)
         if candidate is None or cell not in map(cell_of, self._forecast.steps([*self._begin_alone, *candidate])):
             return False
         self._hit_alone = True
@@ -182,7 +182,7 @@ class _Chain:
         return Volley(JOINT, shapes, steps, frozenset(self.cells))
 
 
-def _can_be_hit_beside(cell: Cell) -> bool:
+def _can_be_hit_in_window(cell: Cell) -> bool:
     """In no candidate does the last row cross, when it joins with one page free or is not to be retracted."""
     if cell.trailing:
         return True

@@ -55,35 +55,35 @@ class TargetStep:
 
 
 def idle_candidate(
-    pool: Pool, overlap: bool, aim: TargetStep, attempt: int, rng: random.Random
+    pool: Pool, overlap: bool, target: TargetStep, attempt: int, rng: random.Random
 ) -> Sequence[Shape] | None:
     """A candidate for a volley that hits, in the order of its requests; None when there is none of the kind drawn."""
-    if aim.after == "retraction":
-        return _in_two_turns(pool, overlap, aim, 1, attempt, rng)
-    if aim.after == "prefill" and attempt % 3 == 2:
-        return _in_two_turns(pool, overlap, aim, 0, attempt, rng)
-    return _together(pool, overlap, aim, attempt, rng)
+    if target.after == "retraction":
+        return _in_two_groups(pool, overlap, target, 1, attempt, rng)
+    if target.after == "prefill" and attempt % 3 == 2:
+        return _in_two_groups(pool, overlap, target, 0, attempt, rng)
+    return _together(pool, overlap, target, attempt, rng)
 
 
-def _together(pool: Pool, overlap: bool, aim: TargetStep, attempt: int, rng: random.Random) -> list[Shape] | None:
+def _together(pool: Pool, overlap: bool, target: TargetStep, attempt: int, rng: random.Random) -> list[Shape] | None:
     """All rows begin to decode in the same step; in step `at` of it `need` of them cross."""
-    at = 1 if aim.after == "prefill" else rng.choice((2, 2, 2, 2, 3, 4))
-    rows = aim.batch_size
-    most_early = min(rows - aim.need, pool.pages - aim.need - rows) if at > 1 else 0
+    at = 1 if target.after == "prefill" else rng.choice((2, 2, 2, 2, 3, 4))
+    rows = target.batch_size
+    most_early = min(rows - target.need, pool.pages - target.need - rows) if at > 1 else 0
     early = _early_crossings(most_early, attempt, rng)
-    pages = pool.pages - aim.need - aim.surplus - early
+    pages = pool.pages - target.need - target.surplus - early
     # Pages of a request that ends with the step before.
     in_flight = 0
-    if overlap and (rows == 1 or rng.random() < (0.5 if aim.trailing == 0 else 0.1)):
+    if overlap and (rows == 1 or rng.random() < (0.5 if target.trailing == 0 else 0.1)):
         in_flight = rng.randint(1, max(1, pages - rows))
         pages -= in_flight
     if pages < rows or early < 0:
         return None
-    last = rows - 1 - aim.trailing
-    crossing = dict.fromkeys([last, *rng.sample(range(last), aim.need - 1)], at)
+    last = rows - 1 - target.trailing
+    crossing = dict.fromkeys([last, *rng.sample(range(last), target.need - 1)], at)
     others = [row for row in range(rows) if row not in crossing]
     crossing |= {row: rng.randint(1, at - 1) for row in rng.sample(others, early)}
-    sharing = rng.choice((1, 1, 2, aim.need, aim.need + early, (aim.need + early + 1) // 2))
+    sharing = rng.choice((1, 1, 2, target.need, target.need + early, (target.need + early + 1) // 2))
     held = spread(pages, rows, enough_sharing(pages - rows, rows, sharing))
     shapes = [row_of(pool, held[row], crossing.get(row), at) for row in range(rows)]
     if in_flight:
@@ -92,29 +92,31 @@ def _together(pool: Pool, overlap: bool, aim: TargetStep, attempt: int, rng: ran
     return shapes
 
 
-def _in_two_turns(
-    pool: Pool, overlap: bool, aim: TargetStep, victims: int, attempt: int, rng: random.Random
+def _in_two_groups(
+    pool: Pool, overlap: bool, target: TargetStep, victims: int, attempt: int, rng: random.Random
 ) -> list[Shape] | None:
     """Some rows begin to decode, those that cross among them; the trailing rows, and victims, join later."""
-    elders = aim.batch_size - aim.trailing
+    elders = target.batch_size - target.trailing
     openers = 1 if attempt < _SIMPLE_ATTEMPTS else rng.choice((1, 1, 1, 2, 2, 3, 4))
     # The last opener ends with decode step `openers + 1`; with overlap that opens admission a step later.
     joined = openers + (3 if overlap else 2)
     at = joined if victims == 0 else joined + rng.randint(0, 1 if attempt < 8 else 3)
-    most_early = min(aim.batch_size - aim.need, pool.pages - aim.need - aim.batch_size)
+    most_early = min(target.batch_size - target.need, pool.pages - target.need - target.batch_size)
     early = _early_crossings(most_early, attempt, rng)
     # Each victim holds one page, which comes back.
-    pages = pool.pages - aim.trailing - aim.need - aim.surplus - early
+    pages = pool.pages - target.trailing - target.need - target.surplus - early
     filling = pool.pages - 1 - pages - (openers - 1)
     if early < 0 or pages < elders or filling < 1:
         return None
-    early_elders = min(early, elders - aim.need)
-    sharing = rng.choice((1, 1, aim.need, (aim.need + 1) // 2))
-    held = spread(pages, elders, enough_sharing(pages - elders, aim.need, sharing))
-    crossing = dict.fromkeys(range(elders - aim.need, elders), at)
-    crossing |= {row: rng.randint(max(1, at - 2), at - 1) for row in rng.sample(range(elders - aim.need), early_elders)}
+    early_elders = min(early, elders - target.need)
+    sharing = rng.choice((1, 1, target.need, (target.need + 1) // 2))
+    held = spread(pages, elders, enough_sharing(pages - elders, target.need, sharing))
+    crossing = dict.fromkeys(range(elders - target.need, elders), at)
+    crossing |= {
+        row: rng.randint(max(1, at - 2), at - 1) for row in rng.sample(range(elders - target.need), early_elders)
+    }
     first = [row_of(pool, held[row], crossing.get(row), at) for row in range(elders)]
-    short = [row_of(pool, 1, None, 2 + turn) for turn in range(openers - 1)]
+    short = [row_of(pool, 1, None, 2 + number) for number in range(openers - 1)]
     first = first + short if rng.random() < 0.7 else short + first
     # It leaves one page, too little for anybody who waits; or it is the last that a pass admits, and closes admission.
     if attempt >= _SIMPLE_ATTEMPTS and rng.random() < 0.3:
@@ -124,7 +126,7 @@ def _in_two_turns(
     # The first of them join when the longest opener, which ends with step 1, has gone.
     last_step = at - (2 if overlap else 1)
     second = [
-        row_of(pool, 1, rng.randint(1, 3) if row < early_younger else None, last_step) for row in range(aim.trailing)
+        row_of(pool, 1, rng.randint(1, 3) if row < early_younger else None, last_step) for row in range(target.trailing)
     ]
     rng.shuffle(second)
     for _ in range(victims):
@@ -159,8 +161,8 @@ def enough_sharing(extra: int, most: int, sharing: int) -> int:
 def spread(pages: int, rows: int, sharing: int) -> list[int]:
     """Pages of each row: one, and the last `sharing` rows share what is more."""
     extra = pages - rows
-    shares = [extra // sharing + (place < extra % sharing) for place in range(sharing)]
-    return [1] * (rows - sharing) + [1 + share for share in reversed(shares)]
+    extra_each = [extra // sharing + (place < extra % sharing) for place in range(sharing)]
+    return [1] * (rows - sharing) + [1 + more for more in reversed(extra_each)]
 
 
 def row_of(pool: Pool, pages: int, crosses_at: int | None, last_step: int) -> Shape:

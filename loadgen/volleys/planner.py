@@ -16,11 +16,11 @@ from ..sglang.rules import Rules
 from ..sglang.steps import ModelStep
 from .forecast import VolleyForecast
 from .idle_candidates import TargetStep, idle_candidate
-from .random_volleys import DRAWN
+from .random_volleys import RANDOM_VOLLEYS
 
 JOINT = "joint"
 RETRACTION = "retraction"
-KINDS = (JOINT, RETRACTION, *DRAWN)
+KINDS = (JOINT, RETRACTION, *RANDOM_VOLLEYS)
 
 _TRIES_AT_ONCE = 24
 _DRAWS = 3
@@ -58,7 +58,7 @@ class Planner:
     Attributes:
         forecast: the model of the scheduler.
         rules: those that it follows; what was planned before they are changed is forgotten.
-        found: the last volley that hit each cell, on the model.
+        volley_by_cell: the last volley that hit each cell, on the model.
         failed: how often a cell was put back.
     """
 
@@ -72,7 +72,7 @@ class Planner:
         rules: Rules = NEWEST,
     ) -> None:
         self.pool = pool
-        self.found: dict[Cell, Volley] = {}
+        self.volley_by_cell: dict[Cell, Volley] = {}
         self.failed: Counter[Cell] = Counter()
         self._overlap = overlap
         self.forecast = VolleyForecast(pool, overlap, chunked_prefill_size, rules)
@@ -90,11 +90,11 @@ class Planner:
     @rules.setter
     def rules(self, rules: Rules) -> None:
         self.forecast = replace(self.forecast, rules=rules)
-        self.found.clear()
+        self.volley_by_cell.clear()
         self.failed.clear()
         self._tried.clear()
 
-    def aim(self, wanted: Collection[Cell], candidates: int) -> Volley | None:
+    def propose(self, wanted: Collection[Cell], candidates: int) -> Volley | None:
         """Try at most so many candidates for the wanted cells; the first volley that hits one."""
         for _ in range(len(self._queue)):
             if self._queue[0] in wanted:
@@ -106,7 +106,7 @@ class Planner:
         for _ in range(candidates):
             volley = self._candidate(cell)
             if volley is not None:
-                self.found[cell] = volley
+                self.volley_by_cell[cell] = volley
                 self._queue.rotate(-1)
                 return volley
             if self._tried[cell] % _TRIES_AT_ONCE == 0:
@@ -122,12 +122,12 @@ class Planner:
 
     def draw(self, kind: str) -> Volley | None:
         """A volley of this kind, whatever it hits: of several drawn the one with the largest share of tight steps."""
-        if kind not in DRAWN:
-            known = [volley for volley in self.found.values() if volley.kind == kind]
+        if kind not in RANDOM_VOLLEYS:
+            known = [volley for volley in self.volley_by_cell.values() if volley.kind == kind]
             return self._random.choice(known) if known else None
         best: Volley | None = None
         for _ in range(_DRAWS):
-            shapes = DRAWN[kind](self.pool, self._random)
+            shapes = RANDOM_VOLLEYS[kind](self.pool, self._random)
             steps = self.forecast.steps(shapes)
             if steps and (best is None or _tight_share(steps) > _tight_share(best.foreseen)):
                 best = Volley(kind, tuple(shapes), steps)
@@ -141,8 +141,8 @@ class Planner:
         attempt = self._tried[cell]
         self._tried[cell] += 1
         rng = random.Random(f"{self._seed} {cell} {attempt}")
-        aim = numbers(cell, self.pool, attempt, rng)
-        shapes = None if aim is None else idle_candidate(self.pool, self._overlap, aim, attempt, rng)
+        target = numbers(cell, self.pool, attempt, rng)
+        shapes = None if target is None else idle_candidate(self.pool, self._overlap, target, attempt, rng)
         if not shapes:
             return None
         steps = self.forecast.steps(shapes)
@@ -165,15 +165,15 @@ def numbers(cell: Cell, pool: Pool, attempt: int, rng: random.Random) -> TargetS
         rows = max(cell.batch_size, cell.need + cell.trailing)
         return TargetStep(cell.need, rows, cell.trailing, cell.after.value)
     most_rows = min(power_bucket_end(cell.batch_size), pool.pages - cell.need)
-    need = _drawn(cell.need, min(need_bucket_end(cell.need), most_rows - cell.trailing), rng)
-    trailing = _drawn(cell.trailing, min(power_bucket_end(cell.trailing), most_rows - need), rng)
-    rows = _drawn(max(cell.batch_size, need + trailing), min(most_rows, pool.pages - need), rng)
+    need = _random_between(cell.need, min(need_bucket_end(cell.need), most_rows - cell.trailing), rng)
+    trailing = _random_between(cell.trailing, min(power_bucket_end(cell.trailing), most_rows - need), rng)
+    rows = _random_between(max(cell.batch_size, need + trailing), min(most_rows, pool.pages - need), rng)
     if rows < need + trailing or rows + need > pool.pages:
         return None
     return TargetStep(need, rows, trailing, cell.after.value)
 
 
-def _drawn(least: int, most: int, rng: random.Random) -> int:
+def _random_between(least: int, most: int, rng: random.Random) -> int:
     return rng.randint(least, most) if most > least else least
 
 

@@ -48,7 +48,7 @@ def burst(pool: Pool, rng: random.Random) -> Sequence[Shape]:
     ]
 
 
-DRAWN: Mapping[str, Callable[[Pool, random.Random], Sequence[Shape]]] = {
+RANDOM_VOLLEYS: Mapping[str, Callable[[Pool, random.Random], Sequence[Shape]]] = {
     "staggered": staggered,
     "long_answers": long_answers,
     "burst": burst,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadgen.requests.wave import SentWave
-from loadgen.scenarios.waves.recorded import write_down
+from loadgen.scenarios.waves.recorded import wave_specs_of
 from loadgen.scenarios.waves.scenario import MOST_REQUESTS, Waves, WavesOptions, WaveSpec
 from loadgen.sglang.server import ServerConfiguration
 from service.files import write_atomically
@@ -45,7 +45,7 @@ def repro_of(
         engine: the name of the engine that failed.
         prefix_cache: whether what was sent before the server was last idle may still matter.
     """
-    waves = write_down(_kept(sent), idle_is_enough=not prefix_cache)
+    waves = wave_specs_of(_kept(sent), idle_is_enough=not prefix_cache)
     if not waves:
         return None
     labels = {RUN_LABEL: run_id, **cause}

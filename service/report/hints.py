@@ -41,8 +41,8 @@ def hints_before(spec: RunSpec) -> Iterator[str]:
     """Advice on a run that has not begun, a sentence each."""
     load = spec.load
     scenario = SCENARIOS.get(load.scenario)
-    if load.until_coverage is not None and scenario is not None and not scenario.aims:
-        aiming = _names(" and ", lambda other: other.aims)
+    if load.until_coverage is not None and scenario is not None and not scenario.targets_cells:
+        aiming = _names(" and ", lambda other: other.targets_cells)
         yield (
             f"the scenario {load.scenario} does not aim at cells that were not yet hit, and may never cover "
             f"{load.until_coverage:.0%} of them; {aiming} do"
@@ -53,8 +53,8 @@ def _inconclusive(run: Run) -> Iterator[str]:
     missed = _missed(run)
     if missed and all(threshold.measure == COVERAGE_SHARE for threshold in missed):
         scenario = SCENARIOS.get(run.spec.load.scenario)
-        aims = scenario is not None and scenario.aims
-        aiming = _names(" or ", lambda other: other.aims)
+        aims = scenario is not None and scenario.targets_cells
+        aiming = _names(" or ", lambda other: other.targets_cells)
         other = "" if aims else f", or with the scenario {aiming}, which aims at what was not hit"
         yield f"only the coverage is short: run it for longer (--duration){other}"
         return

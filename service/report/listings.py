@@ -77,7 +77,11 @@ def print_scenario(console: Console, scenario: type[Scenario[Any]]) -> None:
 
 
 def _print_summary(console: Console, scenario: type[Scenario[Any]]) -> None:
-    marks = [text for text, holds in (("the default", scenario.is_default), ("aims at cells", scenario.aims)) if holds]
+    marks = [
+        text
+        for text, holds in (("the default", scenario.is_default), ("aims at cells", scenario.targets_cells))
+        if holds
+    ]
     marked = f" ({', '.join(marks)})" if marks else ""
     console.print(Text.assemble((scenario.name, "bold"), f"{marked}  {scenario.summary}"), soft_wrap=True)
     _print_fields(console, fields_of(scenario.Options), "    ")

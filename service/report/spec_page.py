@@ -88,7 +88,7 @@ def _about(scenario: type[Scenario[Any]]) -> Iterable[str]:
     yield f"{scenario.summary}."
     if scenario.is_default:
         yield "It is the default."
-    if scenario.aims:
+    if scenario.targets_cells:
         yield "It aims at cells that were not yet hit, as `until_coverage` asks for."
     if not scenario.follows:
         yield "What it sends depends on options and seed alone."

@@ -59,13 +59,13 @@ def inspection(
 
 def answer_witnesses(looks: Inspection, *answers: tuple[int, ...]) -> None:
     """Witnesses of one prompt length with these answers, () for the right one."""
-    planned = PlannedRequest(Shape(60, 6))
+    planned_request = PlannedRequest(Shape(60, 6))
     for number, ids in enumerate(answers, start=1):
-        sending = looks.response_checks.sending(number, planned)
+        sending = looks.response_checks.sending(number, planned_request)
         assert sending.witness
         told = ids or answer(sending.request.prompt, 6).ids
-        call = looks.response_checks.sent([sending], None)
-        looks.response_checks.ended(call, [sending], [Completion(RequestOutcome.DONE, 1.0, output_ids=told)])
+        call = looks.response_checks.call_started([sending], None)
+        looks.response_checks.call_ended(call, [sending], [Completion(RequestOutcome.DONE, 1.0, output_ids=told)])
 
 
 def told(looks: Inspection) -> WitnessMeasures:

@@ -30,7 +30,7 @@ class ModelledLoad:
     Attributes:
         sent: requests that arrived, in order.
         paused: the scenario is not asked for waves.
-        strangers: pages that a stranger holds.
+        foreign_pages: pages that a stranger holds.
     """
 
     def __init__(self, scenario: Scenario[Any], scheduler: Scheduler, *, poll: int = 4, travel: int = 2) -> None:
@@ -38,7 +38,7 @@ class ModelledLoad:
         self.scheduler = scheduler
         self.sent: list[Request] = []
         self.paused = False
-        self.strangers: list[int] = []
+        self.foreign_pages: list[int] = []
         self._poll = poll
         self._travel = travel
         self._under_way: deque[tuple[int, Wave]] = deque()
@@ -65,12 +65,12 @@ class ModelledLoad:
             self.iterate()
         self.paused = False
 
-    def stranger_takes(self, pages: int) -> None:
-        self.strangers += self.scheduler.pool.take(pages)
+    def hold_foreign_pages(self, pages: int) -> None:
+        self.foreign_pages += self.scheduler.pool.take(pages)
 
-    def stranger_leaves(self) -> None:
-        self.scheduler.pool.release(self.strangers)
-        self.strangers = []
+    def release_foreign_pages(self) -> None:
+        self.scheduler.pool.release(self.foreign_pages)
+        self.foreign_pages = []
 
     def iterate(self) -> None:
         """One iteration of the scheduler, and what arrives before it."""
@@ -81,7 +81,7 @@ class ModelledLoad:
         self.scheduler.iterate()
         self._iterations += 1
         if self._iterations % _CHECKED_EVERY == 0:
-            self.scheduler.check(len(self.strangers))
+            self.scheduler.check(len(self.foreign_pages))
 
     def _arrive(self, wave: Wave) -> None:
         # Without a prefix cache it is of no account what prompts share.

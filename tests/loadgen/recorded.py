@@ -56,8 +56,8 @@ async def bodies(sent: Sequence[SentWave], seed: int) -> list[bytes]:
         client = GenerateClient(server.url)
         for wave in sent:
             requests = [
-                GenerateRequest(prompts.prompt(number, planned), planned.shape.max_new_tokens)
-                for number, planned in wave.numbered
+                GenerateRequest(prompts.prompt(number, planned_request), planned_request.shape.max_new_tokens)
+                for number, planned_request in wave.numbered
             ]
             if not wave.wave.streamed:
                 await client.send_together(requests)

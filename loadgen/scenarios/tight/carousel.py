@@ -102,19 +102,19 @@ class Carousel:
         In a pass of admissions they take what is free but for the pages that the next step needs. The more of these
         there are, the more requests one pass admits (`most_admitted`).
         """
-        planned: list[QueuedRequest] = []
+        requests: list[QueuedRequest] = []
         barred = 0
 
         def plan(admission: AdmissionPass) -> QueuedRequest | None:
             nonlocal barred
-            if len(planned) == count:
+            if len(requests) == count:
                 return None
-            queued = self._next_ticket(admission, forecast, schedule, barred)
+            queued = self._next_request(admission, forecast, schedule, barred)
             if queued is None:
                 # Whoever is planned next is in the queue by then, and must not be admitted in this pass.
                 barred = max(barred, admission.left)
             else:
-                planned.append(queued)
+                requests.append(queued)
                 barred = 0
             return queued
 
@@ -130,37 +130,37 @@ class Carousel:
             rules=self._rules,
         )
         last = self._now + _FARTHEST_STEPS + len(self.queue) + count
-        while len(planned) < count and forecast.step < last:
+        while len(requests) < count and forecast.step < last:
             forecast.advance()
-        return planned
+        return requests
 
-    def _next_ticket(
+    def _next_request(
         self, admission: AdmissionPass, forecast: CarouselForecast, schedule: CrossingSchedule, barred: int
     ) -> QueuedRequest | None:
-        leave, missing = self._aims(admission, forecast, schedule)
+        leave, missing = self._targets(admission, forecast, schedule)
         pages = min(admission.free - leave, self._prefill_pages - 1 - admission.pages)
         most = most_admitted(leave, self._rules) - admission.admitted
         if pages < 1 or most < 1:
             return None
-        share = -(-pages // max(1, min(missing - admission.admitted, most, pages)))
-        share = max(share, min(barred, pages))
-        if share < barred:
+        pages_each = -(-pages // max(1, min(missing - admission.admitted, most, pages)))
+        pages_each = max(pages_each, min(barred, pages))
+        if pages_each < barred:
             return None
         crossing_step = self._vacant_step(admission.step, forecast, schedule)
-        return QueuedRequest(share, crossing_step - admission.step + 1)
+        return QueuedRequest(pages_each, crossing_step - admission.step + 1)
 
-    def _aims(
+    def _targets(
         self, admission: AdmissionPass, forecast: CarouselForecast, schedule: CrossingSchedule
     ) -> tuple[int, int]:
         """Pages to leave free after a pass of admissions, and requests to admit in it."""
         step = admission.step
         leave = forecast.keeping[step] + (forecast.ending[step] or schedule.next_need(step))
         # What comes back with this step has to be enough for the next, or some of it is left free now.
-        lacking = max(0, schedule.turn(step + 1).need - forecast.ending[step + 1])
+        lacking = max(0, schedule.at(step + 1).need - forecast.ending[step + 1])
         next_need = forecast.crossing(step + 1) + min(lacking, leave)
         leave = max(leave, forecast.crossing(step) + next_need - forecast.coming_back(step))
-        missing = schedule.turn(step).others + forecast.ending[step] - (forecast.rows - admission.admitted)
-        if missing > leave + schedule.turn(step).others // _USUAL_SHORTAGE:
+        missing = schedule.at(step).others + forecast.ending[step] - (forecast.rows - admission.admitted)
+        if missing > leave + schedule.at(step).others // _USUAL_SHORTAGE:
             # More are admitted when more pages are left: the next step has some to spare, and then there are more rows.
             leave = max(leave, min(missing, (admission.free + admission.pages) // 2))
         return leave, missing
@@ -176,13 +176,13 @@ class Carousel:
         lacking = 0
         joining_later = 0
         for step in range(first_step + 1, last):
-            turn = schedule.turn(step)
-            lack = max(0, turn.need - forecast.ending[step])
+            scheduled = schedule.at(step)
+            lack = max(0, scheduled.need - forecast.ending[step])
             lacking += lack
-            if lack and (not turn.newest or first_step >= step - PAUSE_STEPS):
+            if lack and (not scheduled.newest or first_step >= step - PAUSE_STEPS):
                 vacant.append(step)
             # Those who join later must be enough for all that is then still lacking up to here.
-            if vacant and (lacking > joining_later or not schedule.turn(first_step).mixed):
+            if vacant and (lacking > joining_later or not schedule.at(first_step).mixed):
                 break
             joining_later += schedule.joining(step)
         return self._random.choice(vacant) if vacant else last

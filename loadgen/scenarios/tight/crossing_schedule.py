@@ -61,11 +61,11 @@ class CrossingSchedule:
         self._round: list[ScheduledStep] = []
         last = phases[-1].need
         for phase in phases:
-            self._round += [*_rise(last, phase), *_turns(phase)]
+            self._round += [*_rise(last, phase), *_steps_of(phase)]
             last = phase.need
         self._first_round = self._lead_in + self._round[len(_rise(last, phases[0])) :]
 
-    def turn(self, step: int) -> ScheduledStep:
+    def at(self, step: int) -> ScheduledStep:
         """What is to happen in a decode step of the server."""
         place = step - self._start
         if place < 0:
@@ -76,25 +76,28 @@ class CrossingSchedule:
 
     def next_need(self, step: int) -> int:
         """Requests that cross in the first step, from `step` on, in which any do."""
-        return next(need for later in itertools.count(step) if (need := self.turn(later).need))
+        return next(need for later in itertools.count(step) if (need := self.at(later).need))
 
     def joining(self, step: int) -> int:
         """Requests that join in a step, or with overlap in the next one of a pause; nobody does after a pause."""
-        return self.next_need(step) if self.turn(step - 1).need else 0
+        return self.next_need(step) if self.at(step - 1).need else 0
 
 
 def _rise(need: int, phase: Phase) -> list[ScheduledStep]:
     """The steps from one need to a phase that needs more than twice as much."""
-    turns = []
+    scheduled_steps = []
     while 2 * need < phase.need:
         need *= 2
-        turns.append(ScheduledStep(need, phase.others))
-    return turns
+        scheduled_steps.append(ScheduledStep(need, phase.others))
+    return scheduled_steps
 
 
-def _turns(phase: Phase) -> list[ScheduledStep]:
-    turns = [ScheduledStep(phase.need, phase.others, phase.mixed)] * phase.steps
+def _steps_of(phase: Phase) -> list[ScheduledStep]:
+    scheduled_steps = [ScheduledStep(phase.need, phase.others, phase.mixed)] * phase.steps
     if phase.pause:
         pause = [ScheduledStep(0, phase.others, phase.mixed)] * PAUSE_STEPS
-        turns[-PAUSE_STEPS - 1 :] = [*pause, ScheduledStep(phase.need, phase.others, phase.mixed, newest=True)]
-    return turns
+        scheduled_steps[-PAUSE_STEPS - 1 :] = [
+            *pause,
+            ScheduledStep(phase.need, phase.others, phase.mixed, newest=True),
+        ]
+    return scheduled_steps

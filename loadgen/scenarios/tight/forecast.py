@@ -82,7 +82,7 @@ class CarouselForecast:
             if row.last_step == step:
                 self._returning += row.pages + 1
             else:
-                self._seat(row.after_crossing(page_size) if row.crosses == step else row)
+                self._add_row(row.after_crossing(page_size) if row.crosses == step else row)
 
     def crossing(self, step: int) -> int:
         """Requests that cross in a decode step, of those that are known."""
@@ -128,7 +128,7 @@ class CarouselForecast:
                 break
             if self._queue:
                 self._queue.popleft()
-            self._seat(queued.admitted_at(admission.step))
+            self._add_row(queued.admitted_at(admission.step))
             admission.admitted += 1
             admission.pages += queued.pages
             admission.free -= queued.pages
@@ -136,7 +136,7 @@ class CarouselForecast:
         self.free = admission.free
         return admission.admitted > 0
 
-    def _seat(self, row: RunningRequest) -> None:
+    def _add_row(self, row: RunningRequest) -> None:
         self.rows += 1
         if row.crosses > row.last_step:
             self._leaving[row.last_step].append(row.pages)
@@ -150,7 +150,7 @@ class CarouselForecast:
             if row.last_step == self.step:
                 self._returning += row.pages + 1
             else:
-                self._seat(row.after_crossing(self._page_size))
+                self._add_row(row.after_crossing(self._page_size))
         for pages in self._leaving.pop(self.step, []):
             self.rows -= 1
             self._returning += pages

@@ -68,7 +68,7 @@ _STEPS_BEFORE_THE_END = 8
 _FEWEST_PAGES_EACH = 2
 
 
-class _Phase(enum.Enum):
+class _Stage(enum.Enum):
     OPENING = enum.auto()
     SEATING = enum.auto()
     TURNING = enum.auto()
@@ -142,7 +142,7 @@ class Tight(Scenario[TightOptions]):
         self._elapsed = seen.elapsed
         for step in seen.steps:
             self._follow(step)
-        if self._phase is _Phase.EMPTYING:
+        if self._stage is _Stage.EMPTYING:
             if seen.open_requests:
                 return Wave()
             self._begin()
@@ -152,7 +152,7 @@ class Tight(Scenario[TightOptions]):
 
     def _begin(self) -> None:
         pool = self._pool
-        self._phase = _Phase.OPENING
+        self._stage = _Stage.OPENING
         self._lasting: int | None = None
         self._carousel = Carousel(
             pool.page_size, prefill_pages(pool), self.server.overlap, self.seed, self.server.rules
@@ -165,7 +165,7 @@ class Tight(Scenario[TightOptions]):
         self._corrected_until = 0
 
     def _follow(self, step: ObservedStep) -> None:
-        if self._phase is _Phase.EMPTYING:
+        if self._stage is _Stage.EMPTYING:
             return
         self._now = step.step
         try:
@@ -173,29 +173,29 @@ class Tight(Scenario[TightOptions]):
         except OutOfStep as reason:
             self._restart(reason.cause, str(reason))
             return
-        if self._phase is _Phase.TURNING:
+        if self._stage is _Stage.TURNING:
             self._tight.append(0 < step.need == step.free)
 
     def _restart(self, cause: str, reason: str, longest_queue: int = _USUAL_QUEUE) -> None:
-        if self._phase is _Phase.TURNING and self._queue < longest_queue:
+        if self._stage is _Stage.TURNING and self._queue < longest_queue:
             # Whatever was seen, it may have come from successors that were late.
             self._queue = min(2 * self._queue, longest_queue)
             reason += f"; {self._queue} requests are kept waiting from now on"
         self.restarts.append(Restart(self._elapsed, cause, reason))
-        self._phase = _Phase.EMPTYING
+        self._stage = _Stage.EMPTYING
 
     def _plan(self) -> list[QueuedRequest]:
-        if self._phase is _Phase.OPENING:
+        if self._stage is _Stage.OPENING:
             if self._lasting is None:
                 lasting = self._lasting_requests()
                 self._lasting = len(lasting)
                 return lasting
             if len(self._carousel.running) < self._lasting:
                 return []
-            self._phase = _Phase.SEATING
+            self._stage = _Stage.SEATING
             pages = seat_pages(self._pool, self._seats, self.server.rules)
             return [QueuedRequest(pages, self._leads[0] + seat) for seat in range(self._seats)]
-        if self._phase is _Phase.SEATING:
+        if self._stage is _Stage.SEATING:
             return self._fill()
         return self._turn()
 
@@ -215,7 +215,7 @@ class Tight(Scenario[TightOptions]):
             self._filled_at = self._now
             at_step = min(max(crossings) + _FILL_MARGIN_STEPS - self._now, self._pool.page_size)
             return [QueuedRequest(min(self._carousel.free - left, longest_prompt_pages(self._pool)), at_step)]
-        self._phase = _Phase.TURNING
+        self._stage = _Stage.TURNING
         self._seats = len(crossings)
         self._schedule = self._new_schedule(min(crossings))
         self._tight = deque(maxlen=self._patience)

@@ -12,41 +12,41 @@ from .scenario import WaveSpec
 _LONG_PAUSE_SECONDS = 0.05
 
 
-def write_down(sent: Sequence[SentWave], *, idle_is_enough: bool = True) -> tuple[WaveSpec, ...]:
-    """The waves with which the scenario `waves` makes the load of `sent` again, up to its end.
+def wave_specs_of(sent_waves: Sequence[SentWave], *, idle_is_enough: bool = True) -> tuple[WaveSpec, ...]:
+    """The waves with which the scenario `waves` makes the load of `sent_waves` again, up to its end.
 
     Args:
-        sent: the last waves that were sent, in order.
+        sent_waves: the last waves that were sent, in order.
         idle_is_enough: whether a server that was idle has nothing left of what was sent to it before, as without a
             prefix cache. Only the waves since then are written down.
 
     Returns:
-        waves, of which the first begins on an idle server. Where `sent` begins in the middle of the load, what was
-        open then comes first, all at once.
+        waves, of which the first begins on an idle server. Where `sent_waves` begins in the middle of the load, the
+        requests that were open then come first, all at once.
     """
-    if not sent:
+    if not sent_waves:
         return ()
-    idle = [place for place, wave in enumerate(sent) if not wave.open_requests]
+    idle = [place for place, wave in enumerate(sent_waves) if not wave.open_requests]
     # Of a request whose client has just hung up nothing is open here, and the server may still be at it.
-    calm = [place for place in idle if not (place and any(r.hangs_up for r in sent[place - 1].wave.requests))]
+    calm = [place for place in idle if not (place and any(r.hangs_up for r in sent_waves[place - 1].wave.requests))]
     begins = calm or idle
     if not begins:
-        together = _open_at_first(sent)
-        return _written([sent[:together], *([wave] for wave in sent[together:])])
-    return _written([[wave] for wave in sent[begins[-1] if idle_is_enough else idle[0] :]])
+        together = _open_at_first(sent_waves)
+        return _specs_of([sent_waves[:together], *([wave] for wave in sent_waves[together:])])
+    return _specs_of([[wave] for wave in sent_waves[begins[-1] if idle_is_enough else idle[0] :]])
 
 
-def _open_at_first(sent: Sequence[SentWave]) -> int:
+def _open_at_first(sent_waves: Sequence[SentWave]) -> int:
     """How many of these waves together have as many requests as were open when the first was sent."""
     requests = 0
-    for place, wave in enumerate(sent):
+    for place, wave in enumerate(sent_waves):
         requests += len(wave.wave.requests)
-        if requests >= sent[0].open_requests:
+        if requests >= sent_waves[0].open_requests:
             return place + 1
-    return len(sent)
+    return len(sent_waves)
 
 
-def _written(groups: Sequence[Sequence[SentWave]]) -> tuple[WaveSpec, ...]:
+def _specs_of(groups: Sequence[Sequence[SentWave]]) -> tuple[WaveSpec, ...]:
     waves: list[WaveSpec] = []
     number, began, previous = 1, groups[0][-1], None
     for group in groups:

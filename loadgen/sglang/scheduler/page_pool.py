@@ -52,15 +52,15 @@ class PagePool:
         self._taken.difference_update(pages)
         self._free = pages + self._free
 
-    def check(self, held: Iterable[int], strangers: int = 0) -> None:
+    def check(self, held: Iterable[int], foreign_pages: int = 0) -> None:
         """Every page is free or held, none twice.
 
         Args:
             held: the pages of all requests.
-            strangers: how many pages are held by nobody that is known.
+            foreign_pages: how many pages are held by nobody that is known.
         """
         held = list(held)
         assert len(held) == len(set(held)), "a page is held by two rows"
         assert self._taken.issuperset(held), "a page is held that was not handed out"
-        assert len(self._taken) == len(held) + strangers, "a page is lost"
+        assert len(self._taken) == len(held) + foreign_pages, "a page is lost"
         assert sorted([*self._free, *self._taken]) == list(range(1, self.size.pages + 1))

@@ -347,11 +347,11 @@ class Scheduler:
         request.finished = True
         self.ended.append(request)
 
-    def check(self, strangers: int = 0) -> None:
+    def check(self, foreign_pages: int = 0) -> None:
         """No page is held twice, none is lost, and every request holds just the pages that its tokens fill.
 
         Args:
-            strangers: how many pages a stranger holds.
+            foreign_pages: how many pages a stranger holds.
         """
         batches = [self._running, *self._results, *([self._last] if self._last else [])]
         known = {id(r): r for batch in batches for r in batch.requests}
@@ -365,4 +365,4 @@ class Scheduler:
         if self.cache is not None:
             self.cache.check()
             held += [page for node in self.cache.nodes for page in node.pages]
-        self.pool.check(held, strangers)
+        self.pool.check(held, foreign_pages)

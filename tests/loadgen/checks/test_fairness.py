@@ -30,10 +30,10 @@ class Server:
 
     def send(self, *shapes: Shape, streamed: bool = False) -> Call:
         tokens = TokenTimes(self.now) if streamed else None
-        return self.fairness.sent([PlannedRequest(shape) for shape in shapes], self.now, tokens)
+        return self.fairness.call_started([PlannedRequest(shape) for shape in shapes], self.now, tokens)
 
     def end(self, call: Call, outcome: RequestOutcome = RequestOutcome.DONE) -> None:
-        self.fairness.ended(call, [Completion(outcome, self.now - call.at)] * len(call.requests), self.now)
+        self.fairness.call_ended(call, [Completion(outcome, self.now - call.at)] * len(call.requests), self.now)
 
     def passes(self, seconds: float, works: Callable[[Work], Work] | None = None) -> None:
         end = self.now + seconds

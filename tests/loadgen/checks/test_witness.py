@@ -22,7 +22,7 @@ def witnesses(share: float = 1.0, *, shared: bool = True, margin: float = 0.01) 
     return Witnesses(PromptMaker(7, range(256)), 7, share, shared, margin)
 
 
-def planned(prompt: int = 50, new: int = 8) -> PlannedRequest:
+def planned_request(prompt: int = 50, new: int = 8) -> PlannedRequest:
     return PlannedRequest(Shape(prompt, new))
 
 
@@ -36,9 +36,11 @@ def hear(court: Witnesses, *answers: tuple[int, ...], prompt: int = 50) -> list[
     """Witnesses with these answers."""
     disputes = []
     for number, answer in enumerate(answers, start=court.answered + 1):
-        request = planned(prompt, len(answer))
+        request = planned_request(prompt, len(answer))
         assert court.chooses(number, request)
-        disputes.append(court.heard(number, request, Completion(RequestOutcome.DONE, 1.0, output_ids=answer), SEEN))
+        disputes.append(
+            court.add_answer(number, request, Completion(RequestOutcome.DONE, 1.0, output_ids=answer), SEEN)
+        )
     return disputes
 
 
@@ -71,7 +73,7 @@ def test_two_witnesses_that_disagree_are_a_dispute_at_once_and_told_once(place: 
     wrong = (*TRUTH[:place], 7, *TRUTH[place + 1 :])
     _, dispute = hear(court, TRUTH, wrong)
     assert dispute is not None
-    assert dispute.prompt == [*court.prompt(1, planned()), *TRUTH[:place]]  # type: ignore[attr-defined]
+    assert dispute.prompt == [*court.prompt(1, planned_request()), *TRUTH[:place]]  # type: ignore[attr-defined]
     found = court.settle(dispute, Scored((100 + place,), (-0.1,), ({9: -3.0},)))  # type: ignore[arg-type]
     assert found is not None and f"differ at token {place + 1}" in found.detail
     (question,) = court.questions()
@@ -89,17 +91,21 @@ def test_tokens_that_are_as_good_as_each_other_are_a_near_tie_and_no_finding() -
 
 
 def test_who_is_a_witness_follows_from_seed_and_number() -> None:
-    chosen = [number for number in range(5000) if witnesses(0.1).chooses(number, planned())]
-    assert chosen == [number for number in range(5000) if witnesses(0.1).chooses(number, planned())]
+    chosen = [number for number in range(5000) if witnesses(0.1).chooses(number, planned_request())]
+    assert chosen == [number for number in range(5000) if witnesses(0.1).chooses(number, planned_request())]
     assert 400 < len(chosen) < 600
-    assert not any(witnesses(0.0).chooses(number, planned()) for number in range(5000))
+    assert not any(witnesses(0.0).chooses(number, planned_request()) for number in range(5000))
     assert not witnesses().chooses(1, PlannedRequest(Shape(50, 8), hang_up_seconds=1.0))
 
 
 def test_without_a_prefix_cache_witnesses_of_one_length_have_one_prompt() -> None:
     court = witnesses()
-    assert court.prompt(1, planned(50)) == court.prompt(2, planned(50, 99)) != court.prompt(1, planned(51))[:50]
-    assert len(court.prompt(1, planned(50))) == 50
+    assert (
+        court.prompt(1, planned_request(50))
+        == court.prompt(2, planned_request(50, 99))
+        != court.prompt(1, planned_request(51))[:50]
+    )
+    assert len(court.prompt(1, planned_request(50))) == 50
 
 
 def test_with_a_prefix_cache_a_witness_has_the_prompt_that_it_would_have_had_anyway() -> None:
@@ -115,9 +121,9 @@ def test_what_is_kept_stays_small_however_long_the_load_is(shared: bool) -> None
     court = witnesses(shared=shared)
     taken = 0
     for number in range(1, 1000):
-        if court.chooses(number, request := planned(number)):
+        if court.chooses(number, request := planned_request(number)):
             taken += 1
-            court.heard(number, request, Completion(RequestOutcome.DONE, 1.0, output_ids=TRUTH), SEEN)
+            court.add_answer(number, request, Completion(RequestOutcome.DONE, 1.0, output_ids=TRUTH), SEEN)
     questions = list(court.questions())
     assert len(questions) == PROMPTS_KEPT
     for question in questions:
@@ -128,8 +134,8 @@ def test_what_is_kept_stays_small_however_long_the_load_is(shared: bool) -> None
 @pytest.mark.parametrize("outcome", [one for one in RequestOutcome if one is not RequestOutcome.DONE])
 def test_only_answers_that_are_whole_are_compared(outcome: RequestOutcome) -> None:
     court = witnesses()
-    assert court.chooses(1, planned())
-    court.heard(1, planned(), Completion(outcome, 1.0, output_ids=(1, 2)), SEEN)
+    assert court.chooses(1, planned_request())
+    court.add_answer(1, planned_request(), Completion(outcome, 1.0, output_ids=(1, 2)), SEEN)
     assert court.answered == 0 and list(court.questions()) == []
 
 

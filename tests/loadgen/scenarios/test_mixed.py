@@ -86,9 +86,9 @@ def test_it_goes_on_when_the_server_does_not_schedule_as_it_was_told() -> None:
 
 def test_it_finds_back_when_pages_that_something_else_held_are_free_again() -> None:
     load = mixed_load(Pool(128, 16))
-    load.stranger_takes(2)
+    load.hold_foreign_pages(2)
     assert load.run(500)
-    load.stranger_leaves()
+    load.release_foreign_pages()
     assert covered(load, load.run(2000)) > 0.8
 
 

@@ -40,7 +40,7 @@ class TrickleOptions(NoOptions):
 class Trickle(Scenario[TrickleOptions]):
     name = "trickle"
     summary = "One request at a time"
-    aims = True
+    targets_cells = True
     streamed = Streamed.ALL
     Options = TrickleOptions
 

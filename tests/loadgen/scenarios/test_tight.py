@@ -152,7 +152,7 @@ def test_a_wrong_belief_about_overlap_does_no_harm(pool: Pool, overlap: bool) ->
 def test_pages_that_a_stranger_holds_from_the_start_are_left_to_it(pool: Pool, overlap: bool, held: int) -> None:
     assume(pool.pages - held >= MIN_POOL_PAGES)
     load = tight_load(pool, overlap=overlap, poll=2, travel=1, needs=(1,), orders=("oldest",))
-    load.stranger_takes(held)
+    load.hold_foreign_pages(held)
     load.run(2 * steps_to_settle(pool))
     assert critical(load.run(100)) == 1
 
@@ -165,9 +165,9 @@ SURPLUS_POOLS = [Pool(128, 32), Pool(128, 256), Pool(16, 32), Pool(64, 7), Pool(
 @pytest.mark.parametrize("pool", SURPLUS_POOLS, ids=str)
 def test_a_surplus_that_stays_is_taken_up(pool: Pool, overlap: bool, pages: int) -> None:
     load = tight_load(pool, overlap=overlap, needs=(1,), orders=("oldest",))
-    load.stranger_takes(pages)
+    load.hold_foreign_pages(pages)
     load.run(300)
-    load.stranger_leaves()
+    load.release_foreign_pages()
     load.run(1200)
     assert critical(load.run(200)) == 1
 
@@ -175,9 +175,9 @@ def test_a_surplus_that_stays_is_taken_up(pool: Pool, overlap: bool, pages: int)
 @pytest.mark.parametrize("pool", SURPLUS_POOLS, ids=str)
 def test_without_overlap_a_surplus_of_a_page_is_held_by_a_successor_without_a_new_start(pool: Pool) -> None:
     load = tight_load(pool, overlap=False, needs=(1,), orders=("oldest",))
-    load.stranger_takes(1)
+    load.hold_foreign_pages(1)
     load.run(300)
-    load.stranger_leaves()
+    load.release_foreign_pages()
     # A round in which it is seen, the queue that was planned before, and the successor's turn.
     load.run(3 * choose_seats(pool, possible_leads(pool)[0]) + 150)
     assert critical(load.run(100)) == 1

@@ -13,7 +13,7 @@ from loadgen.scenarios import SCENARIOS
 from loadgen.scenarios.base import Scenario
 from loadgen.scenarios.steady import Steady, SteadyOptions
 from loadgen.scenarios.tight.scenario import Tight, TightOptions
-from loadgen.scenarios.waves.recorded import write_down
+from loadgen.scenarios.waves.recorded import wave_specs_of
 from loadgen.scenarios.waves.scenario import Waves, WavesOptions, WaveSpec
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.request import Shape
@@ -38,7 +38,7 @@ def drive(scenario: Scenario[Any], rules: Rules, steps: int, poll: int = 4) -> t
 
 def again(sent: list[SentWave], rules: Rules, steps: int, poll: int = 4) -> tuple[Recorded, list[ModelStep]]:
     """Replay what was written down, through the text that stands in a file."""
-    written = json.dumps([wave.model_dump(exclude_defaults=True) for wave in write_down(sent)])
+    written = json.dumps([wave.model_dump(exclude_defaults=True) for wave in wave_specs_of(sent)])
     options = WavesOptions.model_validate({"waves": json.loads(written), "made_by": "tight"})
     return drive(Waves(TRAITS, options, seed=1), rules, steps, poll)
 
@@ -71,11 +71,11 @@ def test_only_what_was_sent_since_the_server_was_idle_is_written_down() -> None:
         SentWave(0.2, 60, 0, 4, Wave.of([Shape(7, 9)] * 3)),
         SentWave(0.3, 75, 2, 7, Wave.of([Shape(8, 9)], streamed=True)),
     ]
-    assert write_down(sent) == (
+    assert wave_specs_of(sent) == (
         WaveSpec(requests="4:7+9 7+9 7+9"),
         WaveSpec(after_steps=15, streamed=True, requests="8+9"),
     )
-    assert write_down(sent, idle_is_enough=False) == (
+    assert wave_specs_of(sent, idle_is_enough=False) == (
         WaveSpec(requests="5+9 5+9"),
         WaveSpec(after_steps=30, requests="6+9"),
         WaveSpec(idle=True, requests="7+9 7+9 7+9"),
@@ -89,7 +89,7 @@ def test_a_server_that_clients_have_just_left_is_not_taken_for_idle() -> None:
         SentWave(0.2, 30, 0, 2, Wave((PlannedRequest(Shape(6, 90), hang_up_tokens=2),))),
         SentWave(0.3, 35, 0, 3, Wave.of([Shape(7, 9)])),
     ]
-    assert write_down(sent) == (WaveSpec(requests="2:6+90!2"), WaveSpec(idle=True, requests="7+9"))
+    assert wave_specs_of(sent) == (WaveSpec(requests="2:6+90!2"), WaveSpec(idle=True, requests="7+9"))
 
 
 def test_where_no_step_was_seen_between_two_waves_time_tells_them_apart() -> None:
@@ -99,7 +99,7 @@ def test_where_no_step_was_seen_between_two_waves_time_tells_them_apart() -> Non
         SentWave(1.5, 48, 1, 3, Wave.of([Shape(7, 1)])),
         SentWave(1.51, 48, 1, 4, Wave.of([Shape(8, 1)])),
     ]
-    assert write_down(sent) == (
+    assert wave_specs_of(sent) == (
         WaveSpec(requests="5+1"),
         WaveSpec(after_seconds=0.25, requests="6+1"),
         WaveSpec(after_steps=8, requests="7+1"),
@@ -111,7 +111,7 @@ def test_of_a_load_that_was_long_never_idle_what_was_open_at_its_beginning_comes
     sent = [
         SentWave(float(place), 10 * place, 5, 1 + 2 * place, Wave.of([Shape(place, 9)] * 2)) for place in range(50, 55)
     ]
-    assert write_down(sent) == (
+    assert wave_specs_of(sent) == (
         WaveSpec(requests="101:50+9 50+9 51+9 51+9 52+9 52+9"),
         WaveSpec(after_steps=10, requests="53+9 53+9"),
         WaveSpec(after_steps=20, requests="54+9 54+9"),
@@ -128,7 +128,7 @@ def test_the_end_of_a_long_load_still_reaches_the_edge() -> None:
 
 
 def test_nothing_sent_is_nothing_written() -> None:
-    assert write_down([]) == ()
+    assert wave_specs_of([]) == ()
 
 
 # -- the same seed, the same bytes

@@ -12,7 +12,7 @@ from loadgen.requests.wave import SentWave
 from loadgen.scenarios.base import NoOptions
 from loadgen.scenarios.prefix import Prefix
 from loadgen.scenarios.tight.scenario import Tight, TightOptions
-from loadgen.scenarios.waves.recorded import write_down
+from loadgen.scenarios.waves.recorded import wave_specs_of
 from loadgen.scenarios.waves.scenario import WavesOptions
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.releases import rules_for
@@ -34,7 +34,7 @@ def first_crash(pool: Pool, rules: Rules, overlap: bool = True) -> Case:
     while not any(step.critical for step in load.run(1)):
         assert len(load.steps) < 1000
     sent: list[SentWave] = recorded.sent
-    return Case.of(pool, WavesOptions(waves=write_down(sent)))
+    return Case.of(pool, WavesOptions(waves=wave_specs_of(sent)))
 
 
 @settings(max_examples=12, deadline=None)
@@ -64,7 +64,7 @@ def test_a_crash_beside_a_full_prefix_cache_comes_down_to_a_few_requests() -> No
     load = ModelledLoad(recorded, Scheduler(pool, rules=rules, prefix_cache=True))
     while not any(step.critical for step in load.run(1)):
         assert len(load.steps) < 2000
-    case = Case.of(pool, WavesOptions(waves=write_down(recorded.sent, idle_is_enough=False)))
+    case = Case.of(pool, WavesOptions(waves=wave_specs_of(recorded.sent, idle_is_enough=False)))
     model = ServerModel(True, rules, 8192, prefix_cache=True)
     best = model.shortest(case, seconds=60)
     assert best is not None and model.foresees(best)

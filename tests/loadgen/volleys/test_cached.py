@@ -78,7 +78,7 @@ def test_most_cells_are_hit_from_what_volleys_before_have_left(page_size: int, p
     assert server is not None
     hits: Counter[Cell] = Counter()
     for _ in range(600):
-        found = planner.aim(server, hits, candidates=6)
+        found = planner.propose(server, hits, candidates=6)
         if found is not None:
             volley, server = found
             server.check()
@@ -97,7 +97,7 @@ def test_the_same_seed_gives_the_same_volleys(seed: int) -> None:
         planner, server = CachedPlanner(True, cells, seed), server_of(pool)
         volleys = []
         for _ in range(60):
-            found = planner.aim(server, {}, candidates=3)
+            found = planner.propose(server, {}, candidates=3)
             if found is not None:
                 volleys.append(found[0].requests)
                 server = found[1]

@@ -19,7 +19,7 @@ def chains(overlap: bool, seed: int = 1) -> tuple[Chains, frozenset[Cell]]:
 
 
 def first_volley(chains: Chains, wanted: frozenset[Cell]) -> Volley:
-    return next(volley for _ in range(2000) if (volley := chains.aim(wanted, 1)) is not None)
+    return next(volley for _ in range(2000) if (volley := chains.propose(wanted, 1)) is not None)
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -45,7 +45,7 @@ def test_a_chain_can_be_sent_before_it_is_complete() -> None:
     assert chain.as_it_is(1) is None
     volley = None
     for _ in range(500):
-        assert chain.aim(cells, 1) is None
+        assert chain.propose(cells, 1) is None
         volley = chain.as_it_is(3)
         if volley is not None:
             break
@@ -60,7 +60,7 @@ def test_the_same_seed_gives_the_same_chain_and_another_seed_another() -> None:
         chain, cells = chains(True, seed)
         volley = None
         while volley is None:
-            chain.aim(cells, 1)
+            chain.propose(cells, 1)
             volley = chain.as_it_is(2)
         volleys.append(volley.shapes)
     assert volleys[0] == volleys[1] != volleys[2]
@@ -68,5 +68,5 @@ def test_the_same_seed_gives_the_same_chain_and_another_seed_another() -> None:
 
 def test_nothing_is_aimed_at_when_nothing_is_wanted() -> None:
     chain, _ = chains(True)
-    assert not chain.can_aim(frozenset())
-    assert chain.aim(frozenset(), 4) is None
+    assert not chain.can_propose(frozenset())
+    assert chain.propose(frozenset(), 4) is None

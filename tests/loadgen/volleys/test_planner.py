@@ -12,7 +12,7 @@ from loadgen.sglang.request import Shape
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.volleys.forecast import VolleyForecast
 from loadgen.volleys.planner import JOINT, Planner
-from loadgen.volleys.random_volleys import DRAWN
+from loadgen.volleys.random_volleys import RANDOM_VOLLEYS
 
 from ..releases import OLD
 
@@ -30,7 +30,7 @@ def plan_all(planner: Planner, cells: frozenset[Cell], candidates: int, share: f
     for _ in range(candidates * len(cells) // 4):
         if len(missing) <= (1 - share) * len(cells):
             break
-        volley = planner.aim(missing, 4)
+        volley = planner.propose(missing, 4)
         if volley is not None:
             missing -= {cell for step in volley.foreseen if (cell := cell_of(step))}
     return set(cells) - missing
@@ -61,7 +61,7 @@ def test_what_is_hit_on_the_model_was_not_thought_unreachable() -> None:
         plan, cells = planner(Pool(64, 16), overlap)
         plan_all(plan, cells, candidates=8)
         coverage = Coverage(ServerConfiguration(Pool(64, 16), overlap))
-        for volley in plan.found.values():
+        for volley in plan.volley_by_cell.values():
             coverage.observe_all(volley.foreseen)
         assert not coverage.unforeseen
 
@@ -70,17 +70,17 @@ def test_the_same_seed_and_calls_give_the_same_volleys_and_another_seed_gives_ot
     volleys = []
     for seed in (3, 3, 4):
         plan, cells = planner(Pool(128, 16), True, seed)
-        volleys.append([plan.aim(cells, 8) for _ in range(20)] + [plan.draw("staggered") for _ in range(3)])
+        volleys.append([plan.propose(cells, 8) for _ in range(20)] + [plan.draw("staggered") for _ in range(3)])
     assert volleys[0] == volleys[1] != volleys[2]
 
 
 def test_a_cell_that_was_put_back_comes_last_and_gets_another_volley() -> None:
     plan, cells = planner(Pool(128, 32), True)
-    first = next(volley for _ in range(100) if (volley := plan.aim(cells, 4)))
+    first = next(volley for _ in range(100) if (volley := plan.propose(cells, 4)))
     (cell,) = first.cells
     plan.put_back(cell)
     others = []
-    while (volley := plan.aim(cells, 64)) is None or cell not in volley.cells:
+    while (volley := plan.propose(cells, 64)) is None or cell not in volley.cells:
         others.append(volley)
     assert len(others) >= len(cells) - 1
     assert volley.shapes != first.shapes
@@ -92,14 +92,14 @@ def test_a_volley_for_another_release_is_found_on_the_model_of_that_release() ->
     plan.rules = OLD
     hit = plan_all(plan, cells, candidates=20, share=0.75)
     assert len(hit) >= 0.75 * len(cells)
-    for volley in plan.found.values():
+    for volley in plan.volley_by_cell.values():
         foreseen = VolleyForecast(plan.pool, True, CHUNK, OLD).steps(volley.shapes)
         assert list(foreseen) == list(volley.foreseen)
 
 
 def test_nothing_is_aimed_at_when_nothing_is_wanted() -> None:
     plan, _ = planner(Pool(128, 32), True)
-    assert plan.aim(set(), 4) is None
+    assert plan.propose(set(), 4) is None
     assert plan.draw(JOINT) is None
 
 
@@ -110,11 +110,11 @@ def test_what_is_aimed_at_is_among_the_steps_that_are_foreseen(
 ) -> None:
     plan, cells = planner(Pool(page_size, pages), overlap, seed)
     for _ in range(10):
-        volley = plan.aim(cells, 4)
+        volley = plan.propose(cells, 4)
         if volley is not None:
             (cell,) = volley.cells
             assert cell in {cell_of(step) for step in volley.foreseen}
-            assert plan.found[cell] is volley
+            assert plan.volley_by_cell[cell] is volley
 
 
 SHAPES = st.lists(st.builds(Shape, st.integers(1, 300), st.integers(1, 60)), min_size=1, max_size=12)
@@ -151,7 +151,7 @@ def test_most_steps_of_staggered_volleys_are_critical(overlap: bool) -> None:
     assert sum(step.critical for step in steps) > 0.6 * len(steps)
 
 
-@pytest.mark.parametrize("kind", sorted(DRAWN))
+@pytest.mark.parametrize("kind", sorted(RANDOM_VOLLEYS))
 @pytest.mark.parametrize(("page_size", "pages"), [(16, 8), (128, 8), (128, 32), (16, 200), (64, 256)])
 def test_each_kind_can_be_drawn_on_every_pool(kind: str, page_size: int, pages: int) -> None:
     plan, _ = planner(Pool(page_size, pages), True)
