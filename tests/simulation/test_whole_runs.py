@@ -26,6 +26,14 @@ from service.runs.events import EventType, RunEvent
 from service.runs.model import Progress, RunStatus, Verdict
 from tests.simulation.runs import UNDER_LOAD, Ended, at_the_edge, carry_out, scheduler_pid
 
+# Two requests that take the last page together, three times: the run ends with the last answer, however fast that is.
+AT_THE_EDGE = {
+    "scenario": "waves",
+    "duration": "10m",
+    "witness_share": 1.0,
+    "options": {"made_by": "tight", "waves": [{"requests": "3840+2 1+2", "idle": True}] * 3},
+}
+
 pytestmark = [pytest.mark.processes, pytest.mark.anyio, pytest.mark.timeout(60)]
 
 
@@ -37,6 +45,12 @@ def anyio_backend() -> str:
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
+
+
+async def until_found(controller: Controller, event: RunEvent) -> None:
+    """Stop a run when something was found: how long that takes is the machine's affair."""
+    if event.type is EventType.FINDING:
+        await controller.manager.cancel(event.run.id)
 
 
 def planted(event: str, step: int = UNDER_LOAD, **more: Any) -> dict[str, Any]:
@@ -67,13 +81,13 @@ def assert_evidence_is_complete(ended: Ended) -> None:
 
 async def test_a_run_passes_at_the_edge_and_says_everywhere_that_it_was_simulated(home: Home) -> None:
     began = time.monotonic()
-    ended = await carry_out(home)
+    ended = await carry_out(home, {"load": AT_THE_EDGE})
     print(f"a whole run took {time.monotonic() - began:.2f} s")
     run, report = ended.run, ended.report
     assert (run.status, run.verdict) == (RunStatus.FINISHED, Verdict.PASS), run.reasons
     assert (run.measures.crashes, run.measures.failed_requests, run.measures.findings) == (0, 0, 0)
     assert run.measures.witnesses is not None and run.measures.witnesses.off is None
-    assert run.measures.seconds_under_load >= 8.0
+    assert run.measures.witnesses.compared == run.measures.witnesses.answered > 0
     assert (report["engine"]["profile"], report["engine"]["sglang_version"]) == ("simulated", "0.5.23+simulated")
     assert report["engine"]["simulation"]["time_scale"] == 20.0
     assert any("simulated" in reason for reason in report["reasons"])
@@ -97,17 +111,19 @@ async def test_report_says_what_ran(home: Home) -> None:
 
 
 async def test_events_tell_the_run_from_its_creation_to_its_verdict(home: Home) -> None:
-    ended = await carry_out(home)
+    ended = await carry_out(home, {"load": AT_THE_EDGE})
     statuses = [event.run.status.value for event in ended.events if event.type is EventType.STATUS]
     assert list(dict.fromkeys(statuses)) == ["created", "launching", "running", "draining"]
     progress = [event.detail for event in ended.events if isinstance(event.detail, Progress)]
     steps = [one.measures.decode_steps for one in progress]
-    assert len(progress) > 3 and steps == sorted(steps) and steps[-1] > 0
+    assert len(progress) > 1 and steps == sorted(steps) and steps[-1] > 0
     assert ended.events[-1].type is EventType.FINISHED and ended.events[-1].run.verdict is Verdict.PASS
 
 
 async def test_load_that_leaves_slack_shows_nothing(home: Home) -> None:
-    ended = await carry_out(home, {"load": {"scenario": "steady"}, "thresholds": ["critical_steps >= 100"]})
+    ended = await carry_out(
+        home, {"load": {"scenario": "steady", "duration": "20s"}, "thresholds": ["critical_steps >= 100"]}
+    )
     assert ended.run.verdict is Verdict.INCONCLUSIVE, ended.run.reasons
     assert ended.run.measures.decode_steps > 0 and ended.run.measures.failed_requests == 0
     assert any("critical_steps" in reason for reason in ended.run.reasons)
@@ -118,7 +134,9 @@ async def test_load_that_leaves_slack_shows_nothing(home: Home) -> None:
 
 @pytest.mark.parametrize(("release", "allocator"), [("0.5.18", "installed"), ("0.5.23", "unpatched")])
 async def test_without_the_clamp_the_first_critical_step_is_the_last(home: Home, release: str, allocator: str) -> None:
-    ended = await carry_out(home, {"engine": {"allocator": allocator}}, release=release, dying_seconds=1)
+    ended = await carry_out(
+        home, {"engine": {"allocator": allocator}, "load": AT_THE_EDGE}, release=release, dying_seconds=1
+    )
     crash, last = ended.crash, ended.steps[-1]
     assert (ended.run.verdict, crash.kind.value) == (Verdict.FAIL, "oob_index"), ended.log
     assert last["need"] == last["free"] > 0 and last["trailing"] > 0 and last["outcome"] == "raised"
@@ -129,8 +147,8 @@ async def test_without_the_clamp_the_first_critical_step_is_the_last(home: Home,
 
 
 async def test_clamp_put_into_the_old_release_survives(home: Home) -> None:
-    ended = await carry_out(home, {"engine": {"allocator": "patched"}}, release="0.5.18")
-    assert ended.run.crashes == () and ended.run.measures.decode_steps > 0
+    ended = await carry_out(home, {"engine": {"allocator": "patched"}, "load": AT_THE_EDGE}, release="0.5.18")
+    assert ended.run.verdict is Verdict.PASS and ended.run.measures.critical_steps > 0, ended.run.reasons
 
 
 # -- an engine that is taken away
@@ -216,8 +234,8 @@ async def test_a_wrong_token_is_seen_by_a_witness(home: Home) -> None:
 
 
 async def test_a_request_that_is_never_served_is_found_starved(home: Home) -> None:
-    load = {"duration": "60s", "starve_seconds": 2}
-    ended = await carry_out(home, {"load": load}, **planted("starvation"))
+    load = {"duration": "10m", "starve_seconds": 2}
+    ended = await carry_out(home, {"load": load}, until_found, **planted("starvation"))
     assert ended.run.verdict is Verdict.FAIL and ended.run.crashes == ()
     assert {finding.kind.value for finding in ended.findings} == {"starved"}
 
