@@ -6,16 +6,17 @@ Standard library only, and cheap: each decode step pays for it.
 from __future__ import annotations
 
 import mmap
+import operator
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .flight import AllocationOutcome, Totals
+from .flight import STEP_FIELDS, AllocationOutcome, Totals
 from .flight_format import (
     ERROR_OFFSET,
     ERROR_SIZE,
-    FORMAT_VERSION,
+    FORMAT,
     HEADER_SIZE,
     IDENTITY,
     MAGIC,
@@ -36,12 +37,12 @@ _CROSSING = _PLACE["crossing_steps"]
 _TIGHT = _PLACE["tight_steps"]
 _CLAMPED = _PLACE["clamped_steps"]
 _CRITICAL = _PLACE["critical_steps"]
-_PREFILL_BATCHES = _PLACE["prefill_batches"]
-_RETRACTIONS = _PLACE["retractions"]
-_EVICTED_PAGES = _PLACE["evicted_pages"]
 _SHORTFALLS = _PLACE["shortfalls"]
 _EXCEPTIONS = _PLACE["exceptions"]
 _LAST_STEP_NS = _PLACE["last_step_ns"]
+
+# Of those counters whose growth stands in each step's record. It works on a memoryview, and is no Python per counter.
+_growing = operator.itemgetter(*(_PLACE[field.name] for field in STEP_FIELDS if field.counted))
 
 # In Python 3.11 to look up a member of an enum is a function call, too much for what each decode step pays.
 _ENTERED, _SHORT = int(AllocationOutcome.ENTERED), int(AllocationOutcome.SHORT)
@@ -88,7 +89,7 @@ class FlightRecorder:
             self._map,
             0,
             MAGIC,
-            FORMAT_VERSION,
+            FORMAT,
             HEADER_SIZE,
             RECORD.size,
             capacity,
@@ -105,8 +106,7 @@ class FlightRecorder:
         self._capacity = capacity
         self._slot = HEADER_SIZE
         self._step = 0
-        # As they stood at the last decode step.
-        self._prefill_batches = self._retractions = self._evicted_pages = 0
+        self._grown = _growing(self._totals)
 
     def enter(self, batch_size: int, need: int, free: int, trailing: int, cached: int = 0) -> None:
         """Record a decode step whose pages are about to be allocated; the arguments are those of `DecodeStep`."""
@@ -114,11 +114,7 @@ class FlightRecorder:
         step = self._step + 1
         slot = HEADER_SIZE + (self._step % self._capacity) * RECORD.size
         totals = self._totals
-        prefill_batches, retractions, evicted_pages = (
-            totals[_PREFILL_BATCHES],
-            totals[_RETRACTIONS],
-            totals[_EVICTED_PAGES],
-        )
+        grown = _growing(totals)
         RECORD.pack_into(
             self._map,
             slot,
@@ -128,15 +124,12 @@ class FlightRecorder:
             need,
             free,
             trailing,
-            prefill_batches - self._prefill_batches,
-            retractions - self._retractions,
-            evicted_pages - self._evicted_pages,
-            cached,
             _ENTERED,
-            0,
+            *map(operator.sub, grown, self._grown),
+            cached,
             step,
         )
-        self._prefill_batches, self._retractions, self._evicted_pages = prefill_batches, retractions, evicted_pages
+        self._grown = grown
         self._step = step
         self._slot = slot
         if need > 0:
