@@ -6,7 +6,6 @@ Standard library only, and cheap: each decode step pays for it.
 from __future__ import annotations
 
 import mmap
-import operator
 import os
 import time
 from collections.abc import Callable
@@ -41,11 +40,14 @@ _SHORTFALLS = _PLACE["shortfalls"]
 _EXCEPTIONS = _PLACE["exceptions"]
 _LAST_STEP_NS = _PLACE["last_step_ns"]
 
-# Of those counters whose growth stands in each step's record. It works on a memoryview, and is no Python per counter.
-_growing = operator.itemgetter(*(_PLACE[field.name] for field in STEP_FIELDS if field.counted))
+# Counters whose growth stands in each step's record, and their places there.
+_GROWING = {name: place for place, name in enumerate(field.name for field in STEP_FIELDS if field.counted)}
+_NO_GROWTH = [0] * len(_GROWING)
 
 # In Python 3.11 to look up a member of an enum is a function call, too much for what each decode step pays.
 _ENTERED, _SHORT = int(AllocationOutcome.ENTERED), int(AllocationOutcome.SHORT)
+_RECORD_SIZE = RECORD.size
+_write_record, _write_outcome = RECORD.pack_into, OUTCOME.pack_into
 
 
 class FlightRecorder:
@@ -106,16 +108,15 @@ class FlightRecorder:
         self._capacity = capacity
         self._slot = HEADER_SIZE
         self._step = 0
-        self._grown = _growing(self._totals)
+        # Of each of _GROWING, since the last decode step. Most steps have none: then it is that one list.
+        self._growth = _NO_GROWTH
 
     def enter(self, batch_size: int, need: int, free: int, trailing: int, cached: int = 0) -> None:
         """Record a decode step whose pages are about to be allocated; the arguments are those of `DecodeStep`."""
         now = self._clock_ns()
         step = self._step + 1
-        slot = HEADER_SIZE + (self._step % self._capacity) * RECORD.size
-        totals = self._totals
-        grown = _growing(totals)
-        RECORD.pack_into(
+        slot = HEADER_SIZE + (self._step % self._capacity) * _RECORD_SIZE
+        _write_record(
             self._map,
             slot,
             step,
@@ -125,13 +126,14 @@ class FlightRecorder:
             free,
             trailing,
             _ENTERED,
-            *map(operator.sub, grown, self._grown),
+            *self._growth,
             cached,
             step,
         )
-        self._grown = grown
+        self._growth = _NO_GROWTH
         self._step = step
         self._slot = slot
+        totals = self._totals
         if need > 0:
             totals[_CROSSING] += 1
             if trailing > 0:
@@ -145,7 +147,7 @@ class FlightRecorder:
 
     def leave(self, outcome: AllocationOutcome) -> None:
         """Record what became of the step last entered."""
-        OUTCOME.pack_into(self._map, self._slot + OUTCOME_OFFSET, outcome)
+        _write_outcome(self._map, self._slot + OUTCOME_OFFSET, outcome)
         if outcome == _SHORT:
             self._totals[_SHORTFALLS] += 1
 
@@ -156,6 +158,10 @@ class FlightRecorder:
             KeyError: there is no such total.
         """
         self._totals[_PLACE[counter]] += amount
+        if counter in _GROWING:
+            if self._growth is _NO_GROWTH:
+                self._growth = _NO_GROWTH.copy()
+            self._growth[_GROWING[counter]] += amount
 
     def raised(self, error: BaseException) -> None:
         """Keep an exception that came out of the allocator: its type and message are the crash's first evidence."""
