@@ -53,6 +53,7 @@ READERS = {
     "service/execution/watch.py": "whether the engine works",
     "service/report/table.py": "rows that say more than a count: shares, a rate",
     "service/cli/console.py": "the live view shows the steps of each kind",
+    "service/simulation/engine.py": "the simulated engine counts here",
     "dashboards/engine.py": "panels",
     "dashboards/pool_pressure.py": "panels",
     "dashboards/soak_overview.py": "panels",
