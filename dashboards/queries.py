@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from service.monitoring.series import SERIES
+
 DATASOURCE_UID = "lastpage-prometheus"
 
 CHOSEN = 'run_id=~"$run", engine=~"$engine", sglang_version=~"$version"'
@@ -11,8 +13,17 @@ ENGINE = f'{{job="sglang", {CHOSEN}}}'
 """Selector of SGLang's own series, whose targets have the run's labels."""
 
 
+OURS = frozenset(name for series in SERIES.values() for name in series.samples)
+
+
 def ours(metric: str, matchers: str = "") -> str:
-    """A series of the controller. The engine publishes some under the same names, so the job has to be told."""
+    """A series of the controller. The engine publishes some under the same names, so the job has to be told.
+
+    Raises:
+        ValueError: the controller has no such series.
+    """
+    if metric not in OURS:
+        raise ValueError(f"the controller has no series {metric}; those it has: {', '.join(sorted(OURS))}")
     return f'{metric}{{job="lastpage"{", " + matchers if matchers else ""}}}'
 
 

@@ -18,7 +18,7 @@ from service.engine.process.process import EngineProcess
 from service.execution.recording import Recording, wall_time
 from service.execution.watch import Alarm, Sign
 from service.files import write_atomically
-from service.plugin.flight import DecodeStep
+from service.plugin.flight import STEP_FIELDS, DecodeStep
 from service.runs.folder import PLAN_FILE, STEPS_FILE
 from service.runs.model import Crash
 
@@ -67,25 +67,12 @@ def write_steps(folder: Path, steps: Iterable[DecodeStep]) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    _write_lines(
-        folder / STEPS_FILE,
-        (
-            {
-                "step": step.step,
-                "at_ns": step.at_ns,
-                "batch_size": step.batch_size,
-                "need": step.need,
-                "free": step.free,
-                "trailing": step.trailing,
-                "prefill_batches": step.prefill_batches,
-                "retractions": step.retractions,
-                "evicted_pages": step.evicted_pages,
-                "cached": step.cached,
-                "outcome": step.outcome.name.lower(),
-            }
-            for step in steps
-        ),
-    )
+    _write_lines(folder / STEPS_FILE, map(_step_values, steps))
+
+
+def _step_values(step: DecodeStep) -> dict[str, Any]:
+    values = {field.name: getattr(step, field.name) for field in STEP_FIELDS}
+    return {**values, "outcome": step.outcome.name.lower()}
 
 
 def describe_crash(

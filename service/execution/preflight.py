@@ -23,10 +23,11 @@ from service.engine.tiny_model import write_tiny_model
 from service.errors import EngineError, EngineNotFound
 from service.execution.server_configuration import server_configuration
 from service.home import Home
+from service.measures import COVERAGE_SHARE, LATENCIES
 from service.plugin.settings import Profile
 from service.spec.faults import Fault, faults_of
 from service.spec.spec import RunSpec
-from service.spec.thresholds import COVERAGE_SHARE, LATENCIES, Threshold
+from service.spec.thresholds import Threshold
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ async def test_broken_connections_are_counted_and_the_load_goes_on() -> None:
 
 
 async def test_the_scenario_sees_the_steps_and_how_many_requests_are_open() -> None:
-    steps = [DecodeStep(n, 0, 2, 1, 1, 1, 0, 0, AllocationOutcome.RETURNED) for n in (1, 2)]
+    steps = [DecodeStep(n, 0, 2, 1, 1, 1, AllocationOutcome.RETURNED) for n in (1, 2)]
     scenario = Given(Wave.of(SHAPES))
     await drive(never, scenario, lambda _: len(scenario.seen) > 2, feed=Feed(*steps))
     assert (scenario.seen[0].steps, scenario.seen[0].open_requests) == (steps, 0)

@@ -15,7 +15,7 @@ from loadgen.coverage import After, Cell, Coverage
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.statistics.histogram import Counts, Histogram
-from service.execution.recording import PAGES, SURPLUS_PAGES
+from service.measures import PAGES, SURPLUS_PAGES
 from service.monitoring.metrics import ControllerMetrics
 from service.runs.coverage import EdgeCoverage, edge_coverage
 from service.runs.events import EventType, RunEvent
