@@ -16,11 +16,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from loadgen.checks.findings import FindingKind
 from loadgen.requests.outcome import RequestOutcome
 from loadgen.statistics.histogram import SECONDS, Counts, nothing
+from service.engine.crash.crash import Crash
 from service.engine.crash.signatures import CrashKind
 from service.execution.recording import PAGES, SURPLUS_PAGES
 from service.monitoring.families import counters_by, histogram, run_info, run_progress
 from service.runs.events import EventType, RunEvent
-from service.runs.model import Crash, EngineInfo, Finding, Measures, Progress, Run, RunStatus, Verdict
+from service.runs.model import EngineInfo, Finding, Measures, Progress, Run, RunStatus, Verdict
 
 # Measures that are counted on, and the metrics that show them.
 _COUNTED = {
