@@ -42,10 +42,6 @@ End = Callable[[], Awaitable[None]]
 """Returns when whatever goes on shall end early."""
 
 
-def _one() -> int:
-    return 1
-
-
 class EngineSession:
     """An engine that serves.
 
@@ -72,8 +68,11 @@ class EngineSession:
     def begin(self) -> Recording:
         """Count anew: what the engine has done so far is not the load's that follows."""
         self.recording = Recording(self._process.plan.flight, self._server)
-        self._watch = Watch(self._process, self.recording, _one, self._hang_seconds, self.clock)
+        self._watch = self._watching(lambda: 1)
         return self.recording
+
+    def _watching(self, open_requests: Callable[[], int]) -> Watch:
+        return Watch(self._process, self.recording, open_requests, self._hang_seconds, self.clock)
 
     def ready_now(self) -> None:
         """Only from now on the load can begin."""
@@ -85,7 +84,7 @@ class EngineSession:
 
     async def drive(self, driver: Driver, *ends: End, enough: Callable[[], bool] = lambda: False) -> Alarm | None:
         """Make load until that is over, enough or ended early; an alarm when the engine is gone before."""
-        watch = self._watch = Watch(self._process, self.recording, lambda: driver.unserved, self._hang_seconds, self.clock)
+        watch = self._watch = self._watching(lambda: driver.unserved)
 
         async def load() -> None:
             await driver.run(self._duration, enough)

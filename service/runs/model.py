@@ -11,12 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from loadgen.checks.findings import FindingKind
 from loadgen.statistics.histogram import Counts
-<<<<<<< HEAD
-from service.engine.crash.signatures import CrashKind
-from service.engine.simulated import Simulation
-=======
 from service.engine.crash.crash import Crash
->>>>>>> 89712ab (The life of one run in one page: preflight looks a spec up once, an engine session is shared with shrink, one Crash from death to report)
+from service.engine.simulated import Simulation
 from service.plugin.settings import Allocator, Profile
 from service.runs.coverage import EdgeCoverage
 from service.runs.server import ServerInfo
