@@ -17,11 +17,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from service.engine.crash.crash import Crash
 from service.engine.process.command import LOG_FILE
 from service.engine.process.readiness import DEFAULT_DEADLINE_SECONDS
 from service.report.table import coverage_text, crash_line, crash_text, describe, finding_line, finding_text
 from service.runs.events import EventType, RunEvent
-from service.runs.model import Crash, Finding, Measures, Progress, Run, RunStatus
+from service.runs.model import Finding, Measures, Progress, Run, RunStatus
 from service.spec.duration import format_duration
 
 LINE_EVERY_SECONDS = 5.0

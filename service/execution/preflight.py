@@ -89,6 +89,19 @@ def prepare(spec: RunSpec, home: Home) -> tuple[Prepared | None, list[Fault]]:
     return Prepared(engine, checked, model, facts, scenario, options, server), []
 
 
+def changed_since(spec: RunSpec, prepared: Prepared) -> list[Fault]:
+    """What of a spec that could work cannot any more: looked at just before the launch, and quickly."""
+    faults = _port(spec)
+    if not prepared.engine.python.exists():
+        message = f"its interpreter {prepared.engine.python} is gone"
+        faults.append(Fault(field="engine.name", value=prepared.engine.name, message=message))
+    try:
+        read_model(prepared.model)
+    except ModelNotUsable as error:
+        faults.append(Fault(field="engine.model", value=spec.engine.model, message=str(error)))
+    return faults
+
+
 def _scenario(spec: RunSpec, pool: Pool) -> tuple[type[Scenario[Any]] | None, NoOptions | None, list[Fault]]:
     scenario = SCENARIOS.get(spec.load.scenario)
     if scenario is None:

@@ -16,11 +16,12 @@ from prometheus_client.core import Metric
 from loadgen.checks.findings import FindingKind
 from loadgen.requests.outcome import RequestOutcome
 from loadgen.statistics.histogram import Counts, nothing
+from service.engine.crash.crash import Crash
 from service.engine.crash.signatures import CrashKind
 from service.measures import COUNTED, DISTRIBUTIONS
 from service.monitoring.families import histogram, labelled, run_info, run_progress, single
 from service.runs.events import EventType, RunEvent
-from service.runs.model import Crash, EngineInfo, Finding, Measures, Progress, Run, RunStatus, Verdict
+from service.runs.model import EngineInfo, Finding, Measures, Progress, Run, RunStatus, Verdict
 
 _Labelled = Counter[tuple[str, ...]]
 

@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from service.engine.crash.crash import Crash
 from service.engine.process.command import LOG_FILE
 from service.measures import COUNTED
 from service.plugin.measures import Measure, Shown
 from service.report.hints import hints, restarts_text
 from service.runs.coverage import EdgeCoverage
 from service.runs.folder import REPRO_FILE, files_of_a_run
-from service.runs.model import CANCELLED_OUTCOME, Crash, EngineInfo, Finding, Measures, Run, Verdict, WitnessMeasures
+from service.runs.model import CANCELLED_OUTCOME, EngineInfo, Finding, Measures, Run, Verdict, WitnessMeasures
 
 _FAILURES_SHOWN = 3
 _LOG_LINES_SHOWN = 12

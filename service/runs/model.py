@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field, create_model
 
 from loadgen.checks.findings import FindingKind
 from loadgen.statistics.histogram import Counts
-from service.engine.crash.signatures import CrashKind
+from service.engine.crash.crash import Crash
 from service.engine.simulated import Simulation
 from service.measures import MEASURES
 from service.plugin.measures import RECORDED, Counters
@@ -187,28 +187,6 @@ class Finding(Value):
     count: int = Field(default=1, description="How many there were.")
     waived: str | None = Field(default=None, description="Why it does not fail the run, by a waiver of the spec.")
     link: str | None = Field(default=None, description="Where the waiver says that it is known.")
-
-
-class Crash(Value):
-    """One death, hang or silence of the engine, and what is left to look at."""
-
-    kind: CrashKind = Field(description="What kind of crash it was.")
-    reason: str = Field(description="Why it is taken for that kind, in one sentence.")
-    at: datetime = Field(description="When it happened, UTC.")
-    step: int | None = Field(
-        default=None,
-        description="The last decode step that the recorder saw, counted since boot: those before the load included.",
-    )
-    seconds_after_ready: float | None = Field(
-        default=None,
-        description="From when the load could begin, the engine being ready and witnesses calibrated, to that step; "
-        "of a crash before that, from the engine's readiness.",
-    )
-    noticed_after_seconds: float | None = Field(default=None, description="From the fact to its being noticed.")
-    evidence: Mapping[str, str] = Field(
-        default_factory=dict,
-        description="Files by what they hold (log, flight, steps, plan, repro) in the run's folder.",
-    )
 
 
 class EngineRules(Value):

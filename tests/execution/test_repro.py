@@ -13,9 +13,10 @@ from loadgen.scenarios.waves.scenario import MOST_REQUESTS, Waves, WavesOptions
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.request import Segment, Shape
 from loadgen.sglang.server import ServerConfiguration
+from service.engine.crash.crash import Crash
 from service.execution.repro import CRASH_LABEL, keep_repro
 from service.runs.folder import files_of_a_run
-from service.runs.model import Crash, Finding, FindingKind, Run
+from service.runs.model import Finding, FindingKind, Run
 from service.spec.parsing import parse_spec
 from service.spec.spec import RunSpec
 from service.spec.yaml_text import load_yaml
