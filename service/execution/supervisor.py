@@ -32,7 +32,7 @@ from service.execution.watch import Alarm, Watch
 from service.home import Home
 from service.runs.executor import RunObserver
 from service.runs.model import Crash, EngineInfo, EngineRules, Finding, Measures, Progress, Run, RunResult, RunStatus
-from service.runs.server import ServerInfo
+from service.runs.server_info import ServerInfo
 from service.spec.faults import Fault
 from service.spec.spec import RunSpec
 
@@ -264,7 +264,7 @@ class _RunExecution:
             await self._clock.sleep(_PROGRESS_SECONDS, _SHORTEST_PROGRESS_SECONDS)
 
     async def _tell_findings(self) -> None:
-        for finding in self._inspection.news() if self._inspection is not None else ():
+        for finding in self._inspection.new_findings() if self._inspection is not None else ():
             if self._first_finding is None and finding.waived is None:
                 self._first_finding = finding, self._waves.last
             await self._observer.finding(finding)

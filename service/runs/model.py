@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import Field, computed_field
 
 from loadgen.checks.findings import FindingKind
 from loadgen.statistics.histogram import Counts
@@ -15,7 +15,8 @@ from service.engine.crash.signatures import CrashKind
 from service.engine.simulated import Simulation
 from service.plugin.settings import Allocator, Profile
 from service.runs.coverage import EdgeCoverage
-from service.runs.server import ServerInfo
+from service.runs.server_info import ServerInfo
+from service.runs.value import Value
 from service.spec.spec import RunSpec
 
 SUCCESSFUL_OUTCOME = "done"
@@ -49,12 +50,6 @@ class Verdict(str, enum.Enum):
     PASS = "pass"  # the pool was driven to exhaustion often enough, and no threshold was broken
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"  # the edge was not reached often enough: nothing is shown
-
-
-class Value(BaseModel):
-    """Base of the values here: immutable. Keys that a newer version wrote are passed over when read back."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Percentiles(Value):

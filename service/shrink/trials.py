@@ -54,7 +54,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class _Engine:
+class _BootedEngine:
     process: EngineProcess
     ready: Ready
     stop: AsyncExitStack
@@ -75,7 +75,7 @@ class EngineTrials:
         self._folder = folder
         self._tell = tell
         self._boots = 0
-        self._engine: _Engine | None = None
+        self._engine: _BootedEngine | None = None
 
     async def __aenter__(self) -> EngineTrials:
         return self
@@ -108,7 +108,7 @@ class EngineTrials:
             await engine.stop.aclose()
         return Attempt(crash, steps, seconds, boot_seconds)
 
-    async def _boot(self) -> _Engine:
+    async def _boot(self) -> _BootedEngine:
         self._boots += 1
         folder = self._folder / f"engine-{self._boots}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -117,10 +117,10 @@ class EngineTrials:
         async with AsyncExitStack() as stack:
             process = await stack.enter_async_context(await EngineProcess.start(plan))
             ready = await wait_ready(plan, process)
-            return _Engine(process, ready, stack.pop_all())
+            return _BootedEngine(process, ready, stack.pop_all())
         raise AssertionError("the block returns or raises")
 
-    async def _load(self, engine: _Engine, case: Case) -> tuple[Crash | None, int]:
+    async def _load(self, engine: _BootedEngine, case: Case) -> tuple[Crash | None, int]:
         process, plan = engine.process, engine.process.plan
         facts, seed, hang_seconds = self._prepared.facts, self._spec.load.seed or 0, self._spec.engine.hang_seconds
         recording = Recording(plan.flight)
