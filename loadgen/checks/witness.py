@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 from ..http.logprobs import Scored, first_difference
 from ..requests.outcome import Completion, RequestOutcome
+from ..requests.planned_request import PlannedRequest
 from ..requests.prompts import PromptMaker
-from ..requests.request import PlannedRequest
 from ..sglang.admission import charge
-from ..sglang.request import Shape
+from ..sglang.shape import Shape
 from .findings import FindingKind, Occurrence
 
 PROMPTS_KEPT = 256

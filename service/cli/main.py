@@ -213,8 +213,8 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is a free one.")] = 8000,
 ) -> None:
     """Serve the HTTP API until SIGINT or SIGTERM."""
-    from service.api.server import listen
-    from service.api.server import serve as carry_out
+    from service.api.serving import listen
+    from service.api.serving import serve as carry_out
     from service.controller import build_controller
 
     try:

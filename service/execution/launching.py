@@ -11,7 +11,7 @@ from service.engine.process.ports import HOST, free_port
 from service.execution.preflight import Prepared
 from service.runs.folder import OVERLAY_FOLDER
 from service.runs.model import EngineInfo, EngineRules
-from service.runs.server import ServerInfo
+from service.runs.server_info import ServerInfo
 from service.spec.spec import RunSpec
 
 

@@ -149,7 +149,7 @@ class _RunExecution:
         return alarm
 
     async def _tell_findings(self, inspection: Inspection) -> None:
-        for finding in inspection.news():
+        for finding in inspection.new_findings():
             if self._first_finding is None and finding.waived is None:
                 self._first_finding = finding, self._waves.last
             await self._observer.finding(finding)

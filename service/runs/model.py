@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field, create_model
+from pydantic import BaseModel, Field, computed_field, create_model
 
 from loadgen.checks.findings import FindingKind
 from loadgen.statistics.histogram import Counts
@@ -18,7 +18,8 @@ from service.measures import MEASURES
 from service.plugin.measures import RECORDED, Counters
 from service.plugin.settings import Allocator, Profile
 from service.runs.coverage import EdgeCoverage
-from service.runs.server import ServerInfo
+from service.runs.server_info import ServerInfo
+from service.runs.value import Value
 from service.spec.spec import RunSpec
 
 SUCCESSFUL_OUTCOME = "done"
@@ -52,12 +53,6 @@ class Verdict(str, enum.Enum):
     PASS = "pass"  # the pool was driven to exhaustion often enough, and no threshold was broken
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"  # the edge was not reached often enough: nothing is shown
-
-
-class Value(BaseModel):
-    """Base of the values here: immutable. Keys that a newer version wrote are passed over when read back."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Percentiles(Value):

@@ -41,7 +41,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class _Engine:
+class _BootedEngine:
     session: EngineSession
     folder: Path
     stop: AsyncExitStack
@@ -62,7 +62,7 @@ class EngineTrials:
         self._folder = folder
         self._tell = tell
         self._boots = 0
-        self._engine: _Engine | None = None
+        self._engine: _BootedEngine | None = None
 
     async def __aenter__(self) -> EngineTrials:
         return self
@@ -96,7 +96,7 @@ class EngineTrials:
             await engine.stop.aclose()
         return Attempt(crash, steps, seconds, boot_seconds)
 
-    async def _boot(self) -> _Engine:
+    async def _boot(self) -> _BootedEngine:
         self._boots += 1
         folder = self._folder / f"engine-{self._boots}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,10 +105,10 @@ class EngineTrials:
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(launched(self._spec, self._prepared, plan))
             assert session is not None, "nothing ends the wait early"
-            return _Engine(session, folder, stack.pop_all())
+            return _BootedEngine(session, folder, stack.pop_all())
         raise AssertionError("the block returns or raises")
 
-    async def _load(self, engine: _Engine, case: Case) -> tuple[Crash | None, int]:
+    async def _load(self, engine: _BootedEngine, case: Case) -> tuple[Crash | None, int]:
         session = engine.session
         recording = session.begin()
         scenario = Waves(self._prepared.server, WavesOptions(waves=case.written()), self._spec.load.seed or 0)

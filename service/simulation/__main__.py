@@ -10,7 +10,7 @@ from service.engine.simulated import Event
 from service.plugin.recorder import FlightRecorder
 from service.simulation.engine import SimulatedEngine
 from service.simulation.launch import Launch
-from service.simulation.server import SimulatedServer
+from service.simulation.simulated_server import SimulatedServer
 
 
 def main() -> None:

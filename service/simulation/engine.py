@@ -7,10 +7,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from loadgen.sglang.limits import longest_accepted_prompt, longest_answer
-from loadgen.sglang.request import Shape
 from loadgen.sglang.scheduler import Request, Scheduler
 from loadgen.sglang.scheduler.scheduler import CHUNKED_PREFILL_SIZE
 from loadgen.sglang.server import ServerConfiguration
+from loadgen.sglang.shape import Shape
 from loadgen.sglang.steps import ModelStep
 from service.engine.simulated import Event, PlantedEvent
 from service.plugin.flight import AllocationOutcome, Totals

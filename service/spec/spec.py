@@ -17,9 +17,9 @@ from pydantic import (
 
 from loadgen.scenarios import SCENARIOS
 from service.plugin.settings import Allocator
+from service.spec.contents import check_json, check_size, check_text
 from service.spec.duration import Duration
-from service.spec.fraction import Share
-from service.spec.limits import check_json, check_size, check_text
+from service.spec.fraction import Fraction
 from service.spec.thresholds import DEFAULT_THRESHOLDS, effective_thresholds
 from service.spec.waivers import Waiver
 
@@ -86,7 +86,7 @@ class LoadSpec(_Section):
     duration: Annotated[Duration, Field(gt=0, le=_LONGEST)] = Field(
         default=60.0, description="Time under load: seconds, or a text such as 90s, 5m, 1h30m."
     )
-    until_coverage: Share | None = Field(
+    until_coverage: Fraction | None = Field(
         default=None,
         description="Share of the reachable tight cells at which the load ends, if that comes before its time is over: "
         "0.9 or 90%. A run that does not get there is inconclusive.",

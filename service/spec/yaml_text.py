@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from service.files import read_text
+from service.spec.contents import check_size
 from service.spec.faults import Fault, InvalidSpec
-from service.spec.limits import check_size
 from service.spec.spec import RunSpec
 
 # libyaml, where PyYAML was built with it, is ten times as fast. It is not for texts of others: one that is nested

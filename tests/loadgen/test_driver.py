@@ -12,13 +12,13 @@ import pytest
 from loadgen.driver import Driver, StepFeed, Tally
 from loadgen.http.client import GenerateClient
 from loadgen.requests.outcome import Completion, RequestOutcome
+from loadgen.requests.planned_request import PlannedRequest
 from loadgen.requests.prompts import PromptMaker
-from loadgen.requests.request import PlannedRequest
 from loadgen.requests.wave import SentWave, Wave
 from loadgen.scenarios.base import NoOptions, Observation, Scenario
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.request import Shape
 from loadgen.sglang.server import ServerConfiguration
+from loadgen.sglang.shape import Shape
 from loadgen.sglang.steps import ObservedStep
 from service.plugin.flight import AllocationOutcome, DecodeStep
 

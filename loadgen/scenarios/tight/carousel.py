@@ -16,8 +16,8 @@ from ...sglang.admission import most_admitted
 from ...sglang.releases import NEWEST
 from ...sglang.rules import Rules
 from ...sglang.steps import ObservedStep
+from .carousel_forecast import AdmissionPass, CarouselForecast
 from .crossing_schedule import PAUSE_STEPS, CrossingSchedule
-from .forecast import AdmissionPass, CarouselForecast
 from .requests import QueuedRequest, RunningRequest
 
 _FARTHEST_STEPS = 1000

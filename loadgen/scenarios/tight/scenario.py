@@ -34,7 +34,7 @@ from pydantic import Field
 
 from ...requests.wave import Wave
 from ...sglang.admission import free_after, most_pages_each
-from ...sglang.launch import over_committing
+from ...sglang.launch_arguments import over_committing
 from ...sglang.pages import Pool, pages_for
 from ...sglang.releases import NEWEST
 from ...sglang.rules import Rules

@@ -15,12 +15,12 @@ from ..decoding import retraction_rank, room_after_retraction, room_for_prefill,
 from ..limits import check_servable
 from ..pages import Pool, pages_for
 from ..releases import NEWEST
-from ..request import Segment, Shape
 from ..rules import Rules
+from ..shape import Segment, Shape
 from ..steps import ModelStep
-from .admission import AdmissionResult, PrefillAdder
 from .batch import Batch
 from .page_pool import PagePool
+from .prefill_adder import AdmissionResult, PrefillAdder
 from .prefix_cache import PrefixCache
 from .request import Request
 

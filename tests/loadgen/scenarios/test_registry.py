@@ -27,7 +27,7 @@ from pydantic import Field
 
 from ..requests.wave import Wave
 from ..sglang.pages import Pool
-from ..sglang.request import Shape
+from ..sglang.shape import Shape
 from .base import NoOptions, Observation, Scenario, Streamed
 
 

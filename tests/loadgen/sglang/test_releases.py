@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from loadgen.coverage import After, Filler, Relation
 from loadgen.coverage.reachable import Situation, possible
-from loadgen.scenarios.tight.forecast import CarouselForecast
+from loadgen.scenarios.tight.carousel_forecast import CarouselForecast
 from loadgen.scenarios.tight.requests import QueuedRequest, RunningRequest
 from loadgen.sglang import releases
 from loadgen.sglang.limits import longest_admitted_prompt, longest_answer
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.releases import NEWEST, RELEASES, ReleaseRules, rules_for
-from loadgen.sglang.request import Shape
 from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import NotServable, Scheduler
 from loadgen.sglang.server import ServerConfiguration
+from loadgen.sglang.shape import Shape
 
 
 @pytest.mark.parametrize(

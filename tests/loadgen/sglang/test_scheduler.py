@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from loadgen.sglang.pages import Pool, crossings
 from loadgen.sglang.releases import RELEASES, rules_for
-from loadgen.sglang.request import Shape
 from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import NotServable, OutOfPages, PagePool, Scheduler
+from loadgen.sglang.shape import Shape
 from loadgen.sglang.steps import ModelStep
 from service.plugin.flight import AllocationOutcome, DecodeStep
 
