@@ -49,7 +49,7 @@ class Scheduler:
         prefix_cache: bool = False,
     ) -> None:
         self.pool = PagePool(pool)
-        self.cache = PrefixCache(self.pool, splits_at_prompt=rules.cache_splits_at_prompt) if prefix_cache else None
+        self.cache = PrefixCache(self.pool, rules) if prefix_cache else None
         self.steps: list[ModelStep] = []
         self.ended: list[Request] = []
         self.skipped = 0
@@ -195,7 +195,7 @@ class Scheduler:
         if going_on is not None:
             self._unfinished = adder.add_unfinished(going_on)
         for request in self._waiting:
-            if adder.result() is AdmissionResult.OTHER:
+            if self._rules.spent_chunk_ends_pass and adder.result() is AdmissionResult.OTHER:
                 break
             result = adder.add(request)
             if result is AdmissionResult.NO_TOKEN:

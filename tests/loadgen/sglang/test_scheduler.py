@@ -175,7 +175,7 @@ def test_a_finished_row_takes_part_in_one_more_step_up_to_0_5_21() -> None:
             scheduler.iterate()
         rows[release] = [step.batch_size for step in scheduler.steps]
     no_more, once_more = [2, 2, 1, 1], [2, 2, 2, 1, 1]
-    assert rows == {"0.5.18": once_more, "0.5.20": once_more, "0.5.22": no_more, "0.5.23": no_more}
+    assert rows == {"0.5.17": once_more, "0.5.20": once_more, "0.5.22": no_more, "0.5.23": no_more}
 
 
 def test_requests_that_a_server_would_cut_or_refuse_are_not_taken() -> None:
