@@ -12,7 +12,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.setup
 
 .DEFAULT_GOAL = help
-.PHONY: help setup soak test test-fast lint prometheus dashboards picture spec measures architecture scenarios peers bench client-cost clean
+.PHONY: help setup soak test test-fast lint prometheus dashboards picture spec measures architecture scenarios peers bench client-cost long-soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ bench: $(STAMP) ## what the probe costs: decode steps a second with it and witho
 client-cost: $(STAMP) ## what the load generator costs: its CPU time a request, against SGLang's bench_serving
 	@$(BIN)/lastpage engine ensure $(RELEASE)
 	$(BIN)/python -m benchmarks.client_cost $(ARGS)
+
+long-soak: $(STAMP) ## a simulated soak of 12 hours on 4,096 pages, and the controller's memory meanwhile (eight minutes)
+	$(BIN)/python -m benchmarks.long_soak $(ARGS)
 
 scenarios: $(STAMP) ## write docs/scenarios.md: every scenario on two pools, 60 s each (half an hour)
 	@$(BIN)/lastpage engine ensure $(RELEASE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..requests.wave import Wave
 from ..sglang.server import EngineNeeds, ServerConfiguration
 from ..sglang.steps import ObservedStep
-from .base import Misfit, NoOptions, Observation, Restart, Scenario, Streamed
+from .base import Misfit, NoOptions, Observation, Restart, Restarts, Scenario, Streamed
 from .registry import SCENARIOS
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Observation",
     "ObservedStep",
     "Restart",
+    "Restarts",
     "Scenario",
     "ServerConfiguration",
     "Streamed",

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -17,6 +18,8 @@ from ..requests.wave import Wave
 from ..sglang.pages import Pool
 from ..sglang.server import EngineNeeds, ServerConfiguration
 from ..sglang.steps import ObservedStep
+
+RESTARTS_KEPT = 1000
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,25 @@ class Streamed(enum.Enum):
     ALL = "all"
 
 
+class Restarts(list[Restart]):
+    """The last restarts of a load; it stays small however long the load is.
+
+    Attributes:
+        causes: how often the load began anew, by cause; all of them.
+    """
+
+    def __init__(self, restarts: Iterable[Restart] = ()) -> None:
+        super().__init__()
+        self.causes: Counter[str] = Counter()
+        for restart in restarts:
+            self.append(restart)
+
+    def append(self, restart: Restart) -> None:
+        self.causes[restart.cause] += 1
+        super().append(restart)
+        del self[:-RESTARTS_KEPT]
+
+
 class NoOptions(BaseModel):
     """Options of a scenario; every scenario refuses those that it does not know."""
 
@@ -146,7 +168,7 @@ class Scenario(abc.ABC, Generic[OptionsT]):
         self.server = server
         self.options = options
         self.seed = seed
-        self.restarts: list[Restart] = []
+        self.restarts = Restarts()
 
     @classmethod
     def faults(cls, pool: Pool, options: OptionsT) -> list[Misfit]:

@@ -11,6 +11,7 @@ from loadgen.checks.fairness import Fairness, Work
 from loadgen.checks.findings import Occurrence
 from loadgen.checks.response_checks import ResponseChecks
 from loadgen.checks.witness import Witnesses, batches
+from loadgen.clock import REAL, Clock
 from loadgen.http.client import GenerateClient, GenerateRequest
 from loadgen.http.connection import HttpError
 from loadgen.requests.prompts import PromptMaker
@@ -48,8 +49,10 @@ class Inspection:
         server: ServerConfiguration,
         client: GenerateClient,
         prompts: PromptMaker,
+        clock: Clock = REAL,
     ) -> None:
         self._spec = spec
+        self._clock = clock
         self._seed = seed
         self._facts = facts
         self._server = server
@@ -57,7 +60,7 @@ class Inspection:
         self._prompts = prompts
         self._calibration = Calibration(off="" if spec.load.witness_share else "the spec asks for none")
         self._witnesses: Witnesses | None = None
-        self.response_checks = ResponseChecks(prompts, clock=client.clock.now)
+        self.response_checks = ResponseChecks(prompts, clock=clock.now)
         self._new_findings: list[Finding] = []
         self._ledger = Ledger(
             spec.waivers,
@@ -108,9 +111,9 @@ class Inspection:
         self.response_checks = ResponseChecks(
             self._prompts,
             self._witnesses,
-            Fairness(self._client.clock.patience(starve_seconds(self._spec), 0.5)),
+            Fairness(self._clock.patience(starve_seconds(self._spec), 0.5)),
             work,
-            self._client.clock.now,
+            self._clock.now,
         )
         return self.response_checks
 

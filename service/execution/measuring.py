@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 
 from loadgen.driver import Tally
-from loadgen.scenarios import Restart
+from loadgen.scenarios import Restarts
 from loadgen.statistics.histogram import Counts
 from service.execution.recording import Recording
 from service.plugin.measures import RECORDED
@@ -15,6 +14,7 @@ from service.runs.coverage import EdgeCoverage, edge_coverage
 from service.runs.model import Latencies, Measures, Percentiles
 
 _FAILURES_TOLD = 20
+_SURPLUSES_TOLD = 32
 
 
 def measures_of(
@@ -22,7 +22,7 @@ def measures_of(
     tally: Tally,
     ready_ns: int,
     seconds_under_load: float,
-    restarts: Sequence[Restart],
+    restarts: Restarts,
     *,
     cells: bool = False,
 ) -> Measures:
@@ -31,23 +31,30 @@ def measures_of(
     Args:
         ready_ns: when the load could begin, by the recorder's clock.
         restarts: when and why the scenario began anew.
-        cells: with every single cell of the edge that was hit, too much to tell twice a second.
+        cells: with every single cell of the edge that was hit, and every surplus of pages, of which there may be as
+            many as pages: too much to tell twice a second, and to keep of each time that it was told.
     """
     totals = recording.totals()
     first_critical_ns = recording.first_critical_ns
     return Measures(
         **{each.name: getattr(totals, each.name) for each in RECORDED},
         steps_before_load=recording.steps_before,
-        load_restarts=len(restarts),
-        restart_reasons=dict(Counter(restart.cause for restart in restarts)),
+        load_restarts=sum(restarts.causes.values()),
+        restart_reasons=dict(restarts.causes),
         coverage=_coverage(recording, cells),
-        surplus={str(surplus): steps for surplus, steps in sorted(recording.surplus.items())},
+        surplus=_surplus(recording.surplus, cells),
         failures=dict(tally.failures.most_common(_FAILURES_TOLD)),
         requests={outcome.value: count for outcome, count in sorted(tally.outcomes.items())},
         latencies=_latencies(tally),
         seconds_under_load=seconds_under_load,
         ready_to_first_critical_seconds=None if first_critical_ns is None else (first_critical_ns - ready_ns) / 1e9,
     )
+
+
+def _surplus(steps: Mapping[int, int], whole: bool) -> dict[str, int]:
+    """Crossing steps by surplus; those nearest to tight, or all."""
+    told = sorted(steps, key=abs)[: None if whole else _SURPLUSES_TOLD]
+    return {str(surplus): steps[surplus] for surplus in sorted(told)}
 
 
 def histograms_of(recording: Recording, tally: Tally) -> dict[str, Counts]:

@@ -101,7 +101,14 @@ class _RunExecution:
         # It may have a long trace to read.
         scenario = await anyio.to_thread.run_sync(prepared.scenario, prepared.server, prepared.options, seed)
         inspection = Inspection(
-            self._spec, seed, self._engine, prepared.facts, prepared.server, session.client, session.prompts
+            self._spec,
+            seed,
+            self._engine,
+            prepared.facts,
+            prepared.server,
+            session.client,
+            session.prompts,
+            session.clock,
         )
         progress = self._progress = RunProgress(self._spec, session, scenario, inspection)
         try:

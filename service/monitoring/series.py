@@ -63,12 +63,6 @@ _OF_THE_CONTROLLER = (
         SeriesKind.COUNTER,
         ("verdict",),
     ),
-    Series(
-        "simulated_runs",
-        "Runs on simulated engines that have ended, which no other counter of runs has.",
-        SeriesKind.COUNTER,
-        ("verdict",),
-    ),
     Series("engine_runs", "Runs that have ended, by engine.", SeriesKind.COUNTER, (*ENGINE_LABELS, "verdict")),
     Series("engine_crashes", "Crashes, by engine.", SeriesKind.COUNTER, ENGINE_LABELS),
     Series("last_crash_timestamp_seconds", "When an engine last crashed, Unix time.", SeriesKind.GAUGE),

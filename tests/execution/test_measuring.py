@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from loadgen.driver import Tally
 from loadgen.requests.outcome import Completion, RequestOutcome
-from loadgen.scenarios import Restart
+from loadgen.scenarios import Restart, Restarts
 from service.execution.measuring import histograms_of, measures_of, percentiles
 from service.execution.recording import Recording
 from service.plugin.recorder import FlightRecorder
 from service.runs.model import Measures
 
-RESTARTS = [Restart(0.1, "dry", "dry: 1"), Restart(0.2, "early", "early: 2"), Restart(0.3, "dry", "dry: 3")]
+RESTARTS = Restarts([Restart(0.1, "dry", "dry: 1"), Restart(0.2, "early", "early: 2"), Restart(0.3, "dry", "dry: 3")])
 
 
 def measured(recording: Recording, tally: Tally, ready_ns: int = 0) -> Measures:

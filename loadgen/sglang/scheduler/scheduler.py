@@ -138,7 +138,7 @@ class Scheduler:
         self.pool = PagePool(self.pool.size)
         if self.cache is not None:
             evicted_pages = self.cache.evicted_pages
-            self.cache = PrefixCache(self.pool, splits_at_prompt=self._rules.cache_splits_at_prompt)
+            self.cache = PrefixCache(self.pool, self._rules)
             self.cache.evicted_pages = evicted_pages
 
     def iterate(self) -> None:
