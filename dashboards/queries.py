@@ -21,9 +21,9 @@ def rate(metric: str, matchers: str = "") -> str:
     return f"rate({ours(metric, matchers)}[$__rate_interval])"
 
 
-def growth(metric: str, matchers: str = "") -> str:
+def growth(metric: str) -> str:
     """What a counter of the controller grew by in one step of the graph."""
-    return f"increase({ours(metric, matchers)}[$__rate_interval])"
+    return f"increase({ours(metric)}[$__rate_interval])"
 
 
 def of_run(expression: str) -> str:

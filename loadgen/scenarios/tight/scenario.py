@@ -160,9 +160,7 @@ class Tight(Scenario[TightOptions]):
         self._seats = choose_seats(pool, self._leads[0], self.server.rules)
         self._now = 0
         self._filled_at: int | None = None
-        self._surplus: deque[int] = deque()
         self._tight: deque[bool] = deque()
-        self._corrected_until = 0
 
     def _follow(self, step: ObservedStep) -> None:
         if self._stage is _Stage.EMPTYING:
