@@ -39,7 +39,8 @@ from service.runs.folder import REPORT_FILE
 from service.runs.model import Crash, EngineInfo, Finding, Measures
 from service.spec.duration import format_duration
 from service.spec.faults import Fault, InvalidSpec
-from service.spec.spec import RunSpec, parse_spec
+from service.spec.parsing import parse_spec
+from service.spec.spec import RunSpec
 
 PAGE = Path(__file__).parents[1] / "docs" / "scenarios.md"
 POOLS = (32, 256)

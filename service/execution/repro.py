@@ -12,8 +12,9 @@ from loadgen.sglang.server import ServerConfiguration
 from service.files import write_atomically
 from service.runs.folder import REPRO_FILE
 from service.runs.model import Crash, Finding, Run
-from service.spec.spec import LoadSpec, RunSpec, dump_yaml
+from service.spec.spec import LoadSpec, RunSpec
 from service.spec.thresholds import effective_thresholds
+from service.spec.yaml_text import dump_yaml
 
 CRASH_LABEL = "crash"
 """The label of a repro that names the kind of crash."""

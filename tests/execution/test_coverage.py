@@ -17,7 +17,7 @@ from service.execution.recording import Recording
 from service.plugin.recorder import FlightRecorder
 from service.runs.coverage import EdgeCoverage, edge_coverage, read_back
 from service.spec.fraction import parse_share
-from service.spec.spec import parse_spec
+from service.spec.parsing import parse_spec
 
 SERVER = ServerConfiguration(Pool(128, 32), overlap=False, prefix_cache=True, max_running_requests=20)
 

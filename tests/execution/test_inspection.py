@@ -20,7 +20,7 @@ from service.engine.model_facts import ModelFacts
 from service.execution.inspection import Inspection, starve_seconds
 from service.execution.recording import Recording
 from service.runs.model import Measures, WitnessMeasures
-from service.spec.spec import parse_spec
+from service.spec.parsing import parse_spec
 from tests.fake_executor import ENGINE
 from tests.loadgen.checks.test_calibration import answer
 

@@ -16,7 +16,9 @@ from loadgen.sglang.server import ServerConfiguration
 from service.execution.repro import CRASH_LABEL, keep_repro
 from service.runs.folder import files_of_a_run
 from service.runs.model import Crash, Finding, FindingKind, Run
-from service.spec.spec import RunSpec, load_yaml, parse_spec
+from service.spec.parsing import parse_spec
+from service.spec.spec import RunSpec
+from service.spec.yaml_text import load_yaml
 from tests.fake_executor import CRASH
 
 SPEC: dict[str, Any] = {
