@@ -12,7 +12,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.setup
 
 .DEFAULT_GOAL = help
-.PHONY: help setup soak test test-fast lint prometheus dashboards picture spec architecture scenarios peers bench client-cost long-soak clean
+.PHONY: help setup soak test test-fast lint prometheus dashboards picture spec measures architecture scenarios peers bench client-cost long-soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ dashboards: $(STAMP) ## write the JSON of the Grafana dashboards anew
 spec: $(STAMP) ## write docs/spec.md anew: every key of a spec, from the models that read one
 	$(BIN)/python -m service.report.spec_page > docs/spec.md.new
 	@mv docs/spec.md.new docs/spec.md
+
+measures: $(STAMP) ## write docs/measures.md anew: every measure, series and recorded field, from the registry
+	$(BIN)/python -m service.report.measures_page > docs/measures.md.new
+	@mv docs/measures.md.new docs/measures.md
 
 architecture: $(STAMP) ## draw the rooms of docs/architecture.md anew, from the imports
 	$(BIN)/python docs/draw_architecture.py

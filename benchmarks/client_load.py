@@ -23,8 +23,8 @@ from loadgen.requests.prompts import PromptMaker
 from loadgen.requests.wave import Wave
 from loadgen.scenarios import NoOptions, Observation, Scenario
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.request import Shape
 from loadgen.sglang.server import ServerConfiguration
+from loadgen.sglang.shape import Shape
 from loadgen.sglang.steps import ObservedStep
 from service import event_loop
 

@@ -23,7 +23,8 @@ from service.home import Home
 from service.plugin.flight_reader import FlightReader
 from service.runs.model import Progress, Run
 from service.spec.duration import format_duration
-from service.spec.spec import RunSpec, parse_spec
+from service.spec.parsing import parse_spec
+from service.spec.spec import RunSpec
 
 ENGINE = "long-soak"
 _MIB = 2**20

@@ -29,6 +29,7 @@ from loadgen.scenarios import SCENARIOS, Scenario
 from service import event_loop
 from service.cli.soak import EXIT_INTERRUPTED, EXIT_SPEC, soak
 from service.controller import build_controller
+from service.engine.crash.crash import Crash
 from service.engine.registry import DEFAULT_RELEASE
 from service.execution.preflight import prepare
 from service.files import write_atomically
@@ -36,10 +37,11 @@ from service.home import Home
 from service.report.json_report import read_report
 from service.runs.coverage import read_back
 from service.runs.folder import REPORT_FILE
-from service.runs.model import Crash, EngineInfo, Finding, Measures
+from service.runs.model import EngineInfo, Finding, Measures
 from service.spec.duration import format_duration
 from service.spec.faults import Fault, InvalidSpec
-from service.spec.spec import RunSpec, parse_spec
+from service.spec.parsing import parse_spec
+from service.spec.spec import RunSpec
 
 PAGE = Path(__file__).parents[1] / "docs" / "scenarios.md"
 POOLS = (32, 256)

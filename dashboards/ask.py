@@ -30,13 +30,10 @@ class PrometheusError(RuntimeError):
     """Prometheus refused a query. The message is its own."""
 
 
-def filled_in(expression: str, *, run: str = ".*", engine: str = ".*", version: str = ".*", rate: str = "20s") -> str:
-    """A panel's query as Grafana would send it.
-
-    Args:
-        rate: `$__rate_interval`; Grafana takes four times the scrape interval, at least.
-    """
-    values = {"run": run, "engine": engine, "version": version, "__rate_interval": rate}
+def filled_in(expression: str) -> str:
+    """A panel's query as Grafana would send it when all runs are chosen."""
+    # For the interval Grafana takes four times that of the scrapes, at least.
+    values = {"run": ".*", "engine": ".*", "version": ".*", "__rate_interval": "20s"}
     return re.sub(r"\$(\w+)", lambda found: values[found[1]], expression)
 
 

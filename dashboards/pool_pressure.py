@@ -7,6 +7,8 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 from dashboards.frame import frame
 from dashboards.panels import ANY_IS_BAD, FULL, MORE_IS_BETTER, buckets, lines, number
 from dashboards.queries import growth, of_run, ours, rate, whole_quantile
+from service.measures import COUNTED
+from service.monitoring.series import SERIES
 
 UID = "lastpage-pool-pressure"
 BY_RUN = "{{run_id}}"
@@ -20,6 +22,7 @@ def build() -> Dashboard:
     _coverage(board)
     _pool(board)
     _needs(board)
+    _counters(board)
     return board
 
 
@@ -228,5 +231,18 @@ def _needs(board: Dashboard) -> None:
             [(of_run(growth("lastpage_load_restarts_total")), BY_RUN)],
             unit="short",
             width=6,
+        )
+    )
+
+
+def _counters(board: Dashboard) -> None:
+    board.with_row(Row("All that is counted"))
+    board.with_panel(
+        lines(
+            "Counters",
+            "What each counter of a run grows by. A counter that is added to the registry of measures appears here.",
+            [(of_run(rate(SERIES[measure.name].samples[0])), measure.words) for measure in COUNTED],
+            unit="ops",
+            width=24,
         )
     )

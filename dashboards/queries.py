@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from service.monitoring.series import SERIES
+
 DATASOURCE_UID = "lastpage-prometheus"
 
 CHOSEN = 'run_id=~"$run", engine=~"$engine", sglang_version=~"$version"'
@@ -11,8 +13,17 @@ ENGINE = f'{{job="sglang", {CHOSEN}}}'
 """Selector of SGLang's own series, whose targets have the run's labels."""
 
 
+OURS = frozenset(name for series in SERIES.values() for name in series.samples)
+
+
 def ours(metric: str, matchers: str = "") -> str:
-    """A series of the controller. The engine publishes some under the same names, so the job has to be told."""
+    """A series of the controller. The engine publishes some under the same names, so the job has to be told.
+
+    Raises:
+        ValueError: the controller has no such series.
+    """
+    if metric not in OURS:
+        raise ValueError(f"the controller has no series {metric}; those it has: {', '.join(sorted(OURS))}")
     return f'{metric}{{job="lastpage"{", " + matchers if matchers else ""}}}'
 
 
@@ -21,9 +32,9 @@ def rate(metric: str, matchers: str = "") -> str:
     return f"rate({ours(metric, matchers)}[$__rate_interval])"
 
 
-def growth(metric: str, matchers: str = "") -> str:
+def growth(metric: str) -> str:
     """What a counter of the controller grew by in one step of the graph."""
-    return f"increase({ours(metric, matchers)}[$__rate_interval])"
+    return f"increase({ours(metric)}[$__rate_interval])"
 
 
 def of_run(expression: str) -> str:

@@ -12,7 +12,7 @@ from service.cli.console import panel
 from service.controller import build_controller
 from service.report.table import print_result
 from service.runs.model import Progress, Run
-from service.spec.spec import parse_spec
+from service.spec.parsing import parse_spec
 
 PICTURE = Path(__file__).parent / "soak.svg"
 

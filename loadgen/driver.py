@@ -18,8 +18,8 @@ from .clock import REAL, Clock
 from .http.client import GenerateClient, hung_up
 from .http.stream import TokenTimes
 from .requests.outcome import FAILURES, Completion, RequestOutcome
+from .requests.planned_request import PlannedRequest
 from .requests.prompts import PromptMaker
-from .requests.request import PlannedRequest
 from .requests.wave import SentWave, Wave
 from .scenarios.base import Observation, Scenario
 from .sglang.steps import ObservedStep

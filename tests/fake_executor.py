@@ -8,12 +8,13 @@ from datetime import datetime, timezone
 import anyio
 
 from loadgen.checks.findings import FindingKind
+from service.engine.crash.crash import Crash
 from service.engine.crash.signatures import CrashKind
 from service.execution.ledger import counts
 from service.plugin.settings import Allocator, Profile
 from service.runs.executor import RunObserver
-from service.runs.model import Crash, EngineInfo, Finding, Measures, Progress, Run, RunResult, RunStatus
-from service.spec.faults import Fault
+from service.runs.model import EngineInfo, Finding, Measures, Progress, Run, RunResult, RunStatus
+from service.spec.faults import Fault, InvalidSpec
 from service.spec.spec import RunSpec
 
 ENGINE = EngineInfo(
@@ -105,9 +106,11 @@ class FakeExecutor:
         self._progress_events = progress_events
         self._engine = engine
 
-    async def preflight(self, spec: RunSpec) -> list[Fault]:
+    async def preflight(self, spec: RunSpec) -> FakeExecutor:
         await anyio.lowlevel.checkpoint()
-        return [fault for fault in self.faults if fault.value in (None, spec.load.scenario)]
+        if faults := [fault for fault in self.faults if fault.value in (None, spec.load.scenario)]:
+            raise InvalidSpec(faults)
+        return self
 
     async def execute(self, run: Run, observer: RunObserver, cancelled: anyio.Event) -> RunResult:
         self.executed.append(run.id)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from ..http.stream import TokenTimes
 from ..requests.outcome import Completion, RequestOutcome
-from ..requests.request import PlannedRequest
+from ..requests.planned_request import PlannedRequest
 from .findings import FindingKind, Occurrence
 
 _STALL_SECONDS = 1.0

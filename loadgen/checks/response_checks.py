@@ -11,8 +11,8 @@ from ..http.client import GenerateClient, GenerateRequest
 from ..http.connection import HttpError
 from ..http.stream import TokenTimes
 from ..requests.outcome import Completion
+from ..requests.planned_request import PlannedRequest
 from ..requests.prompts import PromptMaker
-from ..requests.request import PlannedRequest
 from ..sglang.steps import ObservedStep
 from .fairness import Call, Fairness, Work
 from .findings import Occurrence

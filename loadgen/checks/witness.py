@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 from ..http.logprobs import Scored, first_difference
 from ..requests.outcome import Completion, RequestOutcome
+from ..requests.planned_request import PlannedRequest
 from ..requests.prompts import PromptMaker
-from ..requests.request import PlannedRequest
 from ..sglang.admission import charge
-from ..sglang.request import Shape
+from ..sglang.shape import Shape
 from .findings import FindingKind, Occurrence
 
 PROMPTS_KEPT = 256
@@ -124,7 +124,6 @@ class Witnesses:
         self._shared_prompts = shared_prompts
         self._margin = margin
         self._testimonies: dict[int, Testimony] = {}
-        self._forgotten = 0
         # Which are kept has no part in what is sent.
         self._random = random.Random(0)
         self.answered = 0
@@ -160,7 +159,6 @@ class Witnesses:
         self.answered += 1
         testimony = self._testimony(number, planned_request)
         if testimony is None:
-            self._forgotten += 1
             return None
         answer = Variant(completion.output_ids[:_TOKENS_KEPT], seen, planned_request.shape)
         for variant in testimony.variants:

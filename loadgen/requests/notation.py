@@ -18,8 +18,8 @@ import re
 from collections.abc import Iterable
 
 from ..errors import LoadError
-from ..sglang.request import Segment, Shape
-from .request import PlannedRequest
+from ..sglang.shape import Segment, Shape
+from .planned_request import PlannedRequest
 
 ALLOWED = (
     "write PROMPT+ANSWER in tokens, as in 101+30, with NUMBER: before it, and after it, in this order, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from .request import PlannedRequest
+from .planned_request import PlannedRequest
 
 
 class PromptMaker:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..sglang.request import Shape
-from .request import PlannedRequest
+from ..sglang.shape import Shape
+from .planned_request import PlannedRequest
 
 
 @dataclass(frozen=True)

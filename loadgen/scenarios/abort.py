@@ -19,7 +19,7 @@ import random
 
 from pydantic import Field
 
-from ..requests.request import PlannedRequest
+from ..requests.planned_request import PlannedRequest
 from ..requests.wave import Wave
 from ..sglang.pages import Pool, crossing_once
 from ..sglang.server import EngineNeeds, ServerConfiguration

@@ -21,12 +21,12 @@ import random
 
 from pydantic import Field
 
-from ..requests.request import PlannedRequest
+from ..requests.planned_request import PlannedRequest
 from ..requests.wave import Wave
 from ..sglang.limits import is_servable
 from ..sglang.pages import Pool, pages_for
-from ..sglang.request import Segment, Shape
 from ..sglang.server import EngineNeeds, ServerConfiguration
+from ..sglang.shape import Segment, Shape
 from .base import Misfit, NoOptions, Observation, PoolBounds, Scenario
 
 MIN_POOL_PAGES = 4

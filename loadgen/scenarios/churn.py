@@ -31,13 +31,13 @@ from itertools import islice
 from pydantic import Field
 
 from ..requests.wave import Wave
-from ..sglang.launch import over_committing
+from ..sglang.launch_arguments import over_committing
 from ..sglang.limits import is_servable
 from ..sglang.pages import Pool, pages_for
 from ..sglang.releases import NEWEST
-from ..sglang.request import Shape
 from ..sglang.rules import Rules
 from ..sglang.server import EngineNeeds, ServerConfiguration
+from ..sglang.shape import Shape
 from .base import Misfit, NoOptions, Observation, PoolBounds, Scenario
 
 MIN_PAGE_SIZE = 8

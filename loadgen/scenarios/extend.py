@@ -40,16 +40,16 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from ..requests.request import PlannedRequest
+from ..requests.planned_request import PlannedRequest
 from ..requests.wave import Wave
 from ..sglang.admission import free_after
-from ..sglang.launch import over_committing
+from ..sglang.launch_arguments import over_committing
 from ..sglang.limits import longest_accepted_prompt, longest_admitted_prompt, longest_answered_prompt
 from ..sglang.pages import Pool, crossing_once, pages_for
 from ..sglang.releases import NEWEST
-from ..sglang.request import Shape
 from ..sglang.rules import Rules
 from ..sglang.server import EngineNeeds, ServerConfiguration
+from ..sglang.shape import Shape
 from .base import NoOptions, Observation, PoolBounds, Scenario
 
 MIN_PAGE_SIZE = 16

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from ..coverage import Coverage, Filler
 from ..requests.wave import Wave
-from ..sglang.launch import over_committing
+from ..sglang.launch_arguments import over_committing
 from ..sglang.pages import Pool, pages_for
 from ..sglang.releases import RELEASES
 from ..sglang.server import EngineNeeds, ServerConfiguration

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from ..coverage import Coverage, Filler
 from ..requests.wave import Wave
-from ..sglang.launch import over_committing
+from ..sglang.launch_arguments import over_committing
 from ..sglang.limits import longest_admitted_prompt
 from ..sglang.pages import Pool
 from ..sglang.releases import RELEASES

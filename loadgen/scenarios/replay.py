@@ -22,13 +22,13 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from ..requests.request import PlannedRequest
+from ..requests.planned_request import PlannedRequest
 from ..requests.wave import Wave
-from ..sglang.launch import over_committing
+from ..sglang.launch_arguments import over_committing
 from ..sglang.limits import is_servable
 from ..sglang.pages import Pool, pages_for
-from ..sglang.request import Segment, Shape
 from ..sglang.server import EngineNeeds, ServerConfiguration
+from ..sglang.shape import Segment, Shape
 from ..traces.trace import BLOCK_TOKENS, Format, NotATrace, Trace, TracedRequest, read_trace
 from .base import Misfit, NoOptions, Observation, Scenario, Streamed
 

@@ -11,11 +11,11 @@ import random
 from pydantic import Field
 
 from ..requests.wave import Wave
-from ..sglang.launch import usual_launch
+from ..sglang.launch_arguments import usual_launch
 from ..sglang.limits import is_servable
 from ..sglang.pages import Pool
-from ..sglang.request import Shape
 from ..sglang.server import EngineNeeds, ServerConfiguration
+from ..sglang.shape import Shape
 from .base import Misfit, NoOptions, Observation, Scenario, Streamed
 
 

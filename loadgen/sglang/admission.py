@@ -1,8 +1,9 @@
 """The rules of admission: which waiting request is prefilled next, and what it costs the pass (pure).
 
 Read in `managers/schedule_policy.py` of SGLang 0.5.18 to 0.5.23: `PrefillAdder.add_one_req` and
-`PrefillBudget.reserve`. The server is launched so that nothing is reserved for tokens to come (`launch.py`). Then all
-of admission is two formulas. A request of `t` tokens to prefill, when `n` tokens are left to a pass of admissions,
+`PrefillBudget.reserve`. The server is launched so that nothing is reserved for tokens to come (`launch_arguments.py`).
+Then all of admission is two formulas. A request of `t` tokens to prefill, when `n` tokens are left to a pass of
+admissions,
 
 - is admitted when `t` and one page more are less than `n`;
 - is charged its pages and one page more, for the rest of this pass.

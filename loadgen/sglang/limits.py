@@ -20,8 +20,8 @@ from __future__ import annotations
 from ..errors import LoadError
 from .pages import Pool, pages_for
 from .releases import NEWEST
-from .request import Shape
 from .rules import Rules
+from .shape import Shape
 
 
 class NotServable(LoadError):

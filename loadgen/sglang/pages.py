@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .request import Shape
+from .shape import Shape
 
 
 @dataclass(frozen=True, slots=True)

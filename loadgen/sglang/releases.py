@@ -102,18 +102,25 @@ def _parsed(version: str | None) -> Version | None:
 
 RELEASES = Releases(
     oldest=Rules(
-        cache_splits_at_prompt=False,
+        ended_splits_at_prompt=False,
+        running_splits_at_prompt=False,
         rows_about_to_end_sit_out=False,
         empty_batch_opens_admission=False,
         ended_rows_leave_before_admission=False,
+        spent_chunk_ends_pass=False,
     ),
     changed={
+        "0.5.17": {},
         "0.5.18": {},
         "0.5.19": {},
-        "0.5.20": {"cache_splits_at_prompt": True},
+        "0.5.20": {"ended_splits_at_prompt": True},
         "0.5.21": {},
-        "0.5.22": {"rows_about_to_end_sit_out": True, "empty_batch_opens_admission": True},
-        "0.5.23": {"ended_rows_leave_before_admission": True},
+        "0.5.22": {
+            "rows_about_to_end_sit_out": True,
+            "empty_batch_opens_admission": True,
+            "running_splits_at_prompt": True,
+        },
+        "0.5.23": {"ended_rows_leave_before_admission": True, "spent_chunk_ends_pass": True},
     },
 )
 NEWEST = RELEASES.newest

@@ -39,14 +39,19 @@ class Rules:
             decodes once more. (managers/scheduler.py, _reqs_finishing_inflight and update_running_batch)
         empty_batch_opens_admission: admission that was closed opens when no row runs any more, and is not closed by a
             request that does not fit into an empty server. (managers/scheduler.py, _get_new_batch_prefill_raw)
+        spent_chunk_ends_pass: a pass in which the next piece of a long prompt has taken the whole prefill looks at no
+            waiting request. If not, it looks at the first, and closes admission when that does not fit.
+            (managers/scheduler.py, _get_new_batch_prefill_raw)
 
     Attributes of retraction:
         retraction_evicts_for_steps: after each retracted row the prefix cache is evicted until each of the others has
             so many free tokens. (managers/schedule_batch.py, retract_decode; environ.py, SGLANG_RETRACT_DECODE_STEPS)
 
     Attributes of the prefix cache:
-        cache_splits_at_prompt: no node holds pages of a prompt and of its answer, so the answer's can be evicted
-            alone. (mem_cache/unified_radix_cache.py and mem_cache/radix_cache.py, cache_finished_req)
+        ended_splits_at_prompt: of a request that has ended no node holds pages of its prompt and of its answer, so the
+            answer's can be evicted alone. (mem_cache/unified_radix_cache.py, insert_req)
+        running_splits_at_prompt: the same of one that runs, which has an answer in the tree after a retraction.
+            (mem_cache/unified_radix_cache.py, checkpoint_into_tree)
     """
 
     pages_beside_prompt: int = 1
@@ -58,5 +63,7 @@ class Rules:
     ended_rows_leave_before_admission: bool = True
     rows_about_to_end_sit_out: bool = True
     empty_batch_opens_admission: bool = True
+    spent_chunk_ends_pass: bool = True
     retraction_evicts_for_steps: int = 20
-    cache_splits_at_prompt: bool = True
+    ended_splits_at_prompt: bool = True
+    running_splits_at_prompt: bool = True

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..requests.notation import write_requests
-from ..requests.request import PlannedRequest
+from ..requests.planned_request import PlannedRequest
 from ..scenarios.waves.scenario import WavesOptions, WaveSpec
 from ..sglang.pages import Pool, pages_for
 
@@ -23,7 +23,7 @@ class CaseWave:
     streamed: bool = False
 
 
-class Size(NamedTuple):
+class CaseSize(NamedTuple):
     """What is made small, the most important first: a case is shorter than another when its size is the lesser.
 
     Attributes:
@@ -84,10 +84,10 @@ class Case:
         return tuple(request for wave in self.waves for request in wave.requests)
 
     @property
-    def size(self) -> Size:
+    def size(self) -> CaseSize:
         requests, page_size = self.requests, self.pool.page_size
         prompts = [request.shape.prompt_tokens for request in requests]
-        return Size(
+        return CaseSize(
             requests=len(requests),
             waves=len(self.waves),
             waiting=sum(wave.idle + bool(wave.after_seconds) + wave.after_steps for wave in self.waves),

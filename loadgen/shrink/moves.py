@@ -9,9 +9,9 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from ..requests.request import PlannedRequest
+from ..requests.planned_request import PlannedRequest
 from ..sglang.pages import pages_for
-from ..sglang.request import Shape
+from ..sglang.shape import Shape
 from .case import Case
 
 Move = Callable[[Case], Iterator[Case]]

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..requests.request import PlannedRequest
+from ..requests.planned_request import PlannedRequest
 from ..scenarios.base import Observation
 from ..scenarios.waves.scenario import Waves, WavesOptions
 from ..sglang.rules import Rules

@@ -137,7 +137,7 @@ def parse_trace(lines: Iterable[str], form: Format = Format.AUTO) -> Trace:
             if form is Format.AUTO:
                 form = Format.MOONCAKE if "hash_ids" in record else Format.LENGTHS
             requests.append(_request(number, record, form, numbers))
-        except _Fault as fault:
+        except _BadRecord as fault:
             faults.append(f"line {number}: {fault}")
         if len(faults) == _FAULTS_TOLD:
             break
@@ -152,7 +152,7 @@ def parse_trace(lines: Iterable[str], form: Format = Format.AUTO) -> Trace:
     return Trace(tuple(_in_order(requests, min(times, default=0.0))), len(numbers))
 
 
-class _Fault(ValueError):
+class _BadRecord(ValueError):
     """What is wrong with a line."""
 
 
@@ -160,9 +160,9 @@ def _record(text: str) -> Mapping[str, Any]:
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _Fault(f"it is not JSON: {error}") from error
+        raise _BadRecord(f"it is not JSON: {error}") from error
     if not isinstance(record, Mapping):
-        raise _Fault(f"it is {_shown(record)}; a line is a JSON object")
+        raise _BadRecord(f"it is {_shown(record)}; a line is a JSON object")
     return record
 
 
@@ -182,7 +182,7 @@ def _request(
 def _tokens(record: Mapping[str, Any], key: str) -> int:
     value = _value(record, key)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_TOKENS:
-        raise _Fault(f"{key} is {_shown(value)}; give a whole number of tokens, from 1 to {_MOST_TOKENS:,}")
+        raise _BadRecord(f"{key} is {_shown(value)}; give a whole number of tokens, from 1 to {_MOST_TOKENS:,}")
     return value
 
 
@@ -190,13 +190,13 @@ def _time(record: Mapping[str, Any]) -> float:
     value = _value(record, "timestamp")
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LATEST:
         return float(value)
-    raise _Fault(f"timestamp is {_shown(value)}; give milliseconds, from 0 to {_LATEST:,}")
+    raise _BadRecord(f"timestamp is {_shown(value)}; give milliseconds, from 0 to {_LATEST:,}")
 
 
 def _blocks(record: Mapping[str, Any], prompt_tokens: int, numbers: dict[int, int]) -> tuple[int, ...]:
     value = _value(record, "hash_ids")
     if not isinstance(value, list) or not all(isinstance(item, int) and not isinstance(item, bool) for item in value):
-        raise _Fault(f"hash_ids is {_shown(value)}; give a list of whole numbers")
+        raise _BadRecord(f"hash_ids is {_shown(value)}; give a list of whole numbers")
     used = value[: -(-prompt_tokens // BLOCK_TOKENS)]
     return tuple(numbers.setdefault(item, len(numbers)) for item in used)
 
@@ -205,7 +205,7 @@ def _value(record: Mapping[str, Any], key: str) -> Any:
     try:
         return record[key]
     except KeyError:
-        raise _Fault(f"{key} is missing") from None
+        raise _BadRecord(f"{key} is missing") from None
 
 
 def _in_order(requests: list[tuple[float | None, TracedRequest]], first: float) -> Iterable[TracedRequest]:

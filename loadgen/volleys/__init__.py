@@ -8,8 +8,8 @@ only if it hits.
 
 from __future__ import annotations
 
-from .forecast import VolleyForecast
 from .idle_candidates import TargetStep, idle_candidate
 from .random_volleys import RANDOM_VOLLEYS
+from .volley_forecast import VolleyForecast
 
 __all__ = ["RANDOM_VOLLEYS", "TargetStep", "VolleyForecast", "idle_candidate"]

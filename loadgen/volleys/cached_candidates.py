@@ -18,9 +18,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from ..requests.request import PlannedRequest
+from ..requests.planned_request import PlannedRequest
 from ..sglang.pages import Pool
-from ..sglang.request import Segment, Shape
+from ..sglang.shape import Segment, Shape
 from .idle_candidates import TargetStep, row_of, spread
 
 _FLOODING_PAGES = 7

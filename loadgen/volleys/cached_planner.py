@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..coverage import After, Cell, Filler, cell_of
-from ..requests.request import PlannedRequest
-from ..sglang.request import Shape
+from ..requests.planned_request import PlannedRequest
 from ..sglang.scheduler import Scheduler
+from ..sglang.shape import Shape
 from ..sglang.steps import ModelStep
 from .cached_candidates import after_end, after_retraction, clearing, flooding, sharing, with_cached_pages_left
-from .forecast import after_volley
 from .idle_candidates import TargetStep, idle_candidate
 from .planner import numbers
+from .volley_forecast import after_volley
 
 _TRIES_AT_ONCE = 24
 _MOST_PREPARATIONS = 2

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from ..coverage import After, Cell, cell_of
 from ..coverage.cells import power_bucket_end
 from ..sglang.pages import Pool
-from ..sglang.request import Shape
+from ..sglang.shape import Shape
 from .idle_candidates import TargetStep, row_of, spread
 from .planner import JOINT, Planner, Volley
 from .window_candidates import window_candidate

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..sglang.pages import Pool
-from ..sglang.request import Shape
+from ..sglang.shape import Shape
 
 _EARLY_CROSSINGS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 """How many rows cross earlier, by attempt: each eats a page that admission left over."""

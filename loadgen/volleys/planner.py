@@ -11,12 +11,12 @@ from ..coverage import After, Cell, cell_of
 from ..coverage.cells import need_bucket_end, power_bucket_end
 from ..sglang.pages import Pool
 from ..sglang.releases import NEWEST
-from ..sglang.request import Shape
 from ..sglang.rules import Rules
+from ..sglang.shape import Shape
 from ..sglang.steps import ModelStep
-from .forecast import VolleyForecast
 from .idle_candidates import TargetStep, idle_candidate
 from .random_volleys import RANDOM_VOLLEYS
+from .volley_forecast import VolleyForecast
 
 JOINT = "joint"
 RETRACTION = "retraction"

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from ..sglang.pages import Pool, crossing_once
-from ..sglang.request import Shape
+from ..sglang.shape import Shape
 
 _FIRST_CROSSING = 2
 

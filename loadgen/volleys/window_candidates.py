@@ -13,7 +13,7 @@ import random
 from collections.abc import Sequence
 
 from ..sglang.pages import Pool
-from ..sglang.request import Shape
+from ..sglang.shape import Shape
 from .idle_candidates import TargetStep, row_of, spread
 
 

@@ -17,11 +17,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from service.engine.crash.crash import Crash
 from service.engine.process.command import LOG_FILE
 from service.engine.process.readiness import DEFAULT_DEADLINE_SECONDS
 from service.report.table import coverage_text, crash_line, crash_text, describe, finding_line, finding_text
 from service.runs.events import EventType, RunEvent
-from service.runs.model import Crash, Finding, Measures, Progress, Run, RunStatus
+from service.runs.model import Finding, Measures, Progress, Run, RunStatus
 from service.spec.duration import format_duration
 
 LINE_EVERY_SECONDS = 5.0
@@ -76,7 +77,7 @@ class _Lines:
         self._next_line = 0.0
         self._next_launching_line = 0.0
         self._launching_line_after = FIRST_LAUNCHING_LINE_SECONDS
-        self._launch = _Launch()
+        self._launch = _BootTime()
 
     def show(self, event: RunEvent) -> None:
         if self._launch.begins_with(event.run):
@@ -108,7 +109,7 @@ class _Panel:
     def __init__(self, console: Console) -> None:
         self._run: Run | None = None
         self._progress: Progress | None = None
-        self._launch = _Launch()
+        self._launch = _BootTime()
         self.live: Live | None = Live(console=console, refresh_per_second=4, transient=True)
 
     def show(self, event: RunEvent) -> None:
@@ -123,7 +124,7 @@ class _Panel:
             self.live.update(panel(self._run, self._progress, self._launch.text()))
 
 
-class _Launch:
+class _BootTime:
     """For how long the engine has been booting."""
 
     def __init__(self) -> None:

@@ -30,10 +30,10 @@ def coverage(
     from loadgen.coverage import Coverage
     from service.files import write_atomically
     from service.report.coverage_map import coverage_svg, coverage_view
-    from service.spec.fraction import parse_share
+    from service.spec.fraction import parse_fraction
 
     try:
-        asked = None if min_share is None else parse_share(min_share)
+        asked = None if min_share is None else parse_fraction(min_share)
     except ValueError as error:
         refuse("min-share", min_share, str(error))
     files = [_report_of(path) for path in runs]

@@ -171,7 +171,8 @@ def soak(
     from service.cli.soak import soak as carry_out
     from service.controller import build_controller
     from service.spec.faults import InvalidSpec
-    from service.spec.spec import load_yaml, parse_spec
+    from service.spec.parsing import parse_spec
+    from service.spec.yaml_text import load_yaml
 
     if engine_args and not engine_args[0].startswith("-"):
         raise typer.BadParameter(f"unexpected {engine_args[0]!r}; SGLang arguments come after `--` and start with `-`")
@@ -212,8 +213,8 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is a free one.")] = 8000,
 ) -> None:
     """Serve the HTTP API until SIGINT or SIGTERM."""
-    from service.api.server import listen
-    from service.api.server import serve as carry_out
+    from service.api.serving import listen
+    from service.api.serving import serve as carry_out
     from service.controller import build_controller
 
     try:

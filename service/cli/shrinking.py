@@ -27,7 +27,9 @@ from service.shrink.session import SHRUNK_FILE, TRIALS_FILE, End, Session
 from service.shrink.trials import EngineTrials
 from service.spec.duration import format_duration
 from service.spec.faults import Fault, InvalidSpec
-from service.spec.spec import RunSpec, load_yaml, parse_spec
+from service.spec.parsing import parse_spec
+from service.spec.spec import RunSpec
+from service.spec.yaml_text import load_yaml
 
 EXIT_FLAKY = 1
 EXIT_NO_CRASH = 3

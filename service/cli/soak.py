@@ -19,7 +19,8 @@ from service.runs.folder import not_empty
 from service.runs.manager import GRACE_SECONDS, RunManager
 from service.runs.model import Run, RunStatus, Verdict
 from service.spec.faults import Fault, InvalidSpec
-from service.spec.spec import RunSpec, read_yaml
+from service.spec.spec import RunSpec
+from service.spec.yaml_text import read_yaml
 
 EXIT_SPEC = 2
 EXIT_NOT_STARTED = 4

@@ -68,13 +68,13 @@ def check(engine: Engine, *, home: Home | None = None, deadline_seconds: float =
     """
     if engine.simulation is not None:
         return EngineCheck(version=engine.simulation.version, clamp=engine.simulation.clamp, simulated=True)
-    kept = (home or Home.default()).checks / f"{_digest(str(engine.python), *_devices())}.json"
-    answer = _read_kept(kept)
+    cached = (home or Home.default()).checks / f"{_digest(str(engine.python), *_devices())}.json"
+    answer = _read_cached(cached)
     if answer is not None:
         return answer
     answer, files = _ask(engine, deadline_seconds)
     if answer.problem is None and answer.npu.problem is None:
-        _keep(kept, answer, [str(engine.python), *files])
+        _keep(cached, answer, [str(engine.python), *files])
     return answer
 
 
@@ -126,7 +126,7 @@ def _parse(engine: Engine, code: int, stdout: str, stderr: str) -> tuple[EngineC
         return EngineCheck(problem=f"{engine.python} ended with code {code} and no answer: {said}"), []
 
 
-class _Kept(BaseModel):
+class _CachedCheck(BaseModel):
     """An answer on disk, and the marks of what it was read from."""
 
     lastpage: str
@@ -134,21 +134,21 @@ class _Kept(BaseModel):
     answer: EngineCheck
 
 
-def _read_kept(path: Path) -> EngineCheck | None:
+def _read_cached(path: Path) -> EngineCheck | None:
     try:
-        kept = _Kept.model_validate_json(path.read_bytes())
-        unchanged = kept.marks == _marks(list(kept.marks)) and kept.lastpage == metadata.version("lastpage")
+        cached = _CachedCheck.model_validate_json(path.read_bytes())
+        unchanged = cached.marks == _marks(list(cached.marks)) and cached.lastpage == metadata.version("lastpage")
     except (OSError, ValidationError):
         return None
-    return kept.answer if unchanged else None
+    return cached.answer if unchanged else None
 
 
 def _keep(path: Path, answer: EngineCheck, files: list[str]) -> None:
-    kept = _Kept(lastpage=metadata.version("lastpage"), marks=_marks(files), answer=answer)
+    cached = _CachedCheck(lastpage=metadata.version("lastpage"), marks=_marks(files), answer=answer)
     # Not being able to keep an answer costs time only.
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, kept.model_dump_json(indent=2))
+        write_atomically(path, cached.model_dump_json(indent=2))
 
 
 def _marks(files: list[str]) -> dict[str, int]:

@@ -11,16 +11,14 @@ from typing import Any
 
 from loadgen.requests.wave import SentWave
 from loadgen.scenarios import Restart
-from service.engine.crash.classify import Classification, CrashKind, Evidence, classify
+from service.engine.crash.classify import Crash, CrashKind, Evidence, classify
 from service.engine.process.command import FLIGHT_FILE, LOG_FILE
-from service.engine.process.death import EngineDeath
 from service.engine.process.process import EngineProcess
 from service.execution.recording import Recording, wall_time
 from service.execution.watch import Alarm, Sign
 from service.files import write_atomically
-from service.plugin.flight import DecodeStep
+from service.plugin.flight import STEP_FIELDS, DecodeStep
 from service.runs.folder import PLAN_FILE, STEPS_FILE
-from service.runs.model import Crash
 
 STEPS_KEPT = 1000
 _WAVES_KEPT = 2000
@@ -67,57 +65,20 @@ def write_steps(folder: Path, steps: Iterable[DecodeStep]) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    _write_lines(
-        folder / STEPS_FILE,
-        (
-            {
-                "step": step.step,
-                "at_ns": step.at_ns,
-                "batch_size": step.batch_size,
-                "need": step.need,
-                "free": step.free,
-                "trailing": step.trailing,
-                "prefill_batches": step.prefill_batches,
-                "retractions": step.retractions,
-                "evicted_pages": step.evicted_pages,
-                "cached": step.cached,
-                "outcome": step.outcome.name.lower(),
-            }
-            for step in steps
-        ),
-    )
+    _write_lines(folder / STEPS_FILE, map(_step_values, steps))
+
+
+def _step_values(step: DecodeStep) -> dict[str, Any]:
+    values = {field.name: getattr(step, field.name) for field in STEP_FIELDS}
+    return {**values, "outcome": step.outcome.name.lower()}
 
 
 def describe_crash(
     alarm: Alarm, process: EngineProcess, recording: Recording | None, ready_ns: int, oom_kills: int
 ) -> Crash:
-    """Classify a crash, and name the files that show it. Called when the engine is stopped."""
+    """The crash that an alarm told of, with the files that show it. Called when the engine is stopped."""
     steps = recording.last(STEPS_KEPT) if recording is not None else []
-    classification = _classify(alarm, process, recording, steps, oom_kills)
-    evidence = {"log": LOG_FILE, "plan": PLAN_FILE}
-    if recording is not None:
-        evidence |= {"flight": FLIGHT_FILE, "steps": STEPS_FILE}
-    last = steps[-1] if steps else None
-    return Crash(
-        kind=classification.kind,
-        reason=_reason(classification, alarm.death),
-        at=wall_time(alarm.since_ns, process.plan.clock),
-        step=last.step if last else None,
-        seconds_after_ready=(last.at_ns - ready_ns) / 1e9 if last else None,
-        noticed_after_seconds=(alarm.noticed_ns - alarm.since_ns) / 1e9,
-        evidence=evidence,
-    )
-
-
-def unkillable(reason: str) -> Crash:
-    """The crash of an engine whose processes outlive SIGKILL, as they do when they are stuck in a device's driver."""
-    return Crash(kind=CrashKind.HANG, reason=reason, at=datetime.now(timezone.utc), evidence={"log": LOG_FILE})
-
-
-def _classify(
-    alarm: Alarm, process: EngineProcess, recording: Recording | None, steps: list[DecodeStep], oom_kills: int
-) -> Classification:
-    return classify(
+    crash = classify(
         Evidence(
             exit_code=alarm.death.code if alarm.death else None,
             signal=alarm.death.signal if alarm.death else None,
@@ -126,14 +87,29 @@ def _classify(
             log="\n".join((process.log_tail(_LOG_LINES), process.device_log_tail(_LOG_LINES))),
             recorder_error=recording.error if recording is not None else "",
             last_outcome=steps[-1].outcome if steps else None,
+            at=wall_time(alarm.since_ns, process.plan.clock),
         )
     )
+    evidence = {"log": LOG_FILE, "plan": PLAN_FILE}
+    if recording is not None:
+        evidence |= {"flight": FLIGHT_FILE, "steps": STEPS_FILE}
+    last = steps[-1] if steps else None
+    told = (crash.reason, crash.line.strip(), str(alarm.death) if alarm.death else "")
+    return crash.model_copy(
+        update={
+            "reason": "; ".join(dict.fromkeys(part for part in told if part)),
+            "step": last.step if last else None,
+            "seconds_after_ready": (last.at_ns - ready_ns) / 1e9 if last else None,
+            "noticed_after_seconds": (alarm.noticed_ns - alarm.since_ns) / 1e9,
+            "evidence": evidence,
+        }
+    )
+
+
+def unkillable(reason: str) -> Crash:
+    """The crash of an engine whose processes outlive SIGKILL, as they do when they are stuck in a device's driver."""
+    return Crash(kind=CrashKind.HANG, reason=reason, at=datetime.now(timezone.utc), evidence={"log": LOG_FILE})
 
 
 def _write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
     write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))
-
-
-def _reason(classification: Classification, death: EngineDeath | None) -> str:
-    parts = [classification.reason, classification.line.strip(), str(death) if death else ""]
-    return "; ".join(dict.fromkeys(part for part in parts if part))

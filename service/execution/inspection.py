@@ -61,7 +61,7 @@ class Inspection:
         self._calibration = Calibration(off="" if spec.load.witness_share else "the spec asks for none")
         self._witnesses: Witnesses | None = None
         self.response_checks = ResponseChecks(prompts, clock=clock.now)
-        self._news: list[Finding] = []
+        self._new_findings: list[Finding] = []
         self._ledger = Ledger(
             spec.waivers,
             {
@@ -138,11 +138,11 @@ class Inspection:
             for question, known in zip(batch, await self._client.score(asked), strict=True):
                 self._take(witnesses.compare(question, known))
 
-    def news(self) -> list[Finding]:
+    def new_findings(self) -> list[Finding]:
         """Findings of a kind and cause that have not been told yet."""
         self._take(self.response_checks.take())
-        news, self._news = self._news, []
-        return news
+        new_findings, self._new_findings = self._new_findings, []
+        return new_findings
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -170,4 +170,4 @@ class Inspection:
 
     def _take(self, found: list[Occurrence]) -> None:
         now = datetime.now(timezone.utc)
-        self._news += [finding for one in found if (finding := self._ledger.add(one, now)) is not None]
+        self._new_findings += [finding for one in found if (finding := self._ledger.add(one, now)) is not None]

@@ -1,4 +1,4 @@
-"""How an engine is launched for a run, and the client that its load is sent by."""
+"""How an engine is launched for a run, what is told of it, and the client that its load is sent by."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 from loadgen.http.client import GenerateClient, Sampling
 from service.engine.overlay import write_overlay
 from service.engine.process.command import LaunchPlan, plan_launch
-from service.engine.process.ports import free_port
+from service.engine.process.ports import HOST, free_port
 from service.execution.preflight import Prepared
 from service.runs.folder import OVERLAY_FOLDER
+from service.runs.model import EngineInfo, EngineRules
+from service.runs.server_info import ServerInfo
 from service.spec.spec import RunSpec
 
 
@@ -46,4 +48,23 @@ def client_of(plan: LaunchPlan, prepared: Prepared) -> GenerateClient:
         sampling=Sampling(never=prepared.facts.end_tokens),
         incremental_streams=prepared.server.incremental_streams,
         clock=plan.clock,
+    )
+
+
+def engine_info(spec: RunSpec, prepared: Prepared, plan: LaunchPlan) -> EngineInfo:
+    """The engine, as the run and its report show it."""
+    checked, release = prepared.check, prepared.release
+    return EngineInfo(
+        name=prepared.engine.name,
+        profile=checked.profile,
+        sglang_version=checked.version or "unknown",
+        rules=EngineRules(release=release.release, assumed=release.assumed),
+        allocator=spec.engine.allocator,
+        arguments=plan.argv,
+        server=ServerInfo.of(prepared.server),
+        environment=prepared.needs.environment,
+        clamp=checked.clamp,
+        device=checked.npu.name,
+        address=f"{HOST}:{plan.port}",
+        simulation=prepared.engine.simulation,
     )

@@ -9,6 +9,7 @@ from loadgen.driver import Tally
 from loadgen.scenarios import Restarts
 from loadgen.statistics.histogram import Counts
 from service.execution.recording import Recording
+from service.plugin.measures import RECORDED
 from service.runs.coverage import EdgeCoverage, edge_coverage
 from service.runs.model import Latencies, Measures, Percentiles
 
@@ -36,17 +37,8 @@ def measures_of(
     totals = recording.totals()
     first_critical_ns = recording.first_critical_ns
     return Measures(
-        decode_steps=totals.decode_steps,
+        **{each.name: getattr(totals, each.name) for each in RECORDED},
         steps_before_load=recording.steps_before,
-        crossing_steps=totals.crossing_steps,
-        tight_steps=totals.tight_steps,
-        clamped_steps=totals.clamped_steps,
-        critical_steps=totals.critical_steps,
-        prefill_batches=totals.prefill_batches,
-        tight_prefill_batches=totals.tight_prefill_batches,
-        evicted_pages=totals.evicted_pages,
-        retractions=totals.retractions,
-        shortfalls=totals.shortfalls,
         load_restarts=sum(restarts.causes.values()),
         restart_reasons=dict(restarts.causes),
         coverage=_coverage(recording, cells),

@@ -23,10 +23,11 @@ from service.engine.tiny_model import write_tiny_model
 from service.errors import EngineError, EngineNotFound
 from service.execution.server_configuration import server_configuration
 from service.home import Home
+from service.measures import COVERAGE_SHARE, LATENCIES
 from service.plugin.settings import Profile
 from service.spec.faults import Fault, faults_of
 from service.spec.spec import RunSpec
-from service.spec.thresholds import COVERAGE_SHARE, LATENCIES, Threshold
+from service.spec.thresholds import Threshold
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,19 @@ def prepare(spec: RunSpec, home: Home) -> tuple[Prepared | None, list[Fault]]:
     if faults or not (engine and checked and model and facts and scenario and options is not None and server):
         return None, faults
     return Prepared(engine, checked, model, facts, scenario, options, server), []
+
+
+def changed_since(spec: RunSpec, prepared: Prepared) -> list[Fault]:
+    """What of a spec that could work cannot any more: looked at just before the launch, and quickly."""
+    faults = _port(spec)
+    if not prepared.engine.python.exists():
+        message = f"its interpreter {prepared.engine.python} is gone"
+        faults.append(Fault(field="engine.name", value=prepared.engine.name, message=message))
+    try:
+        read_model(prepared.model)
+    except ModelNotUsable as error:
+        faults.append(Fault(field="engine.model", value=spec.engine.model, message=str(error)))
+    return faults
 
 
 def _scenario(spec: RunSpec, pool: Pool) -> tuple[type[Scenario[Any]] | None, NoOptions | None, list[Fault]]:

@@ -10,12 +10,10 @@ from loadgen.clock import REAL, Clock
 from loadgen.coverage import Coverage
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.statistics.histogram import Histogram
+from service.measures import PAGES, SURPLUS_PAGES
 from service.plugin.flight import DecodeStep, Totals
 from service.plugin.flight_reader import FlightReader
-
-# A pool may have a million pages. What matters happens among the last few.
-PAGES = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 1024, 4096, 16384, 65536)
-SURPLUS_PAGES = (-64, -16, -8, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 256, 1024)
+from service.plugin.measures import RECORDED
 
 
 class Recording:
@@ -71,8 +69,8 @@ class Recording:
     def totals(self) -> Totals:
         """What was recorded since this was made."""
         now = self._reader.totals()
-        fields = {name: getattr(now, name) - getattr(self._base, name) for name in _COUNTS}
-        return Totals(**fields, last_step_ns=now.last_step_ns)
+        growth = {each.name: getattr(now, each.name) - getattr(self._base, each.name) for each in RECORDED}
+        return Totals(**growth, last_step_ns=now.last_step_ns)
 
     @property
     def raised(self) -> bool:
@@ -91,6 +89,3 @@ class Recording:
 def wall_time(at_ns: int, clock: Clock = REAL) -> datetime:
     """UTC time of a moment of the recorder's clock, nanoseconds."""
     return datetime.now(timezone.utc) - timedelta(seconds=clock.machine_seconds((clock.now_ns() - at_ns) / 1e9))
-
-
-_COUNTS = tuple(name for name in Totals.__dataclass_fields__ if name != "last_step_ns")

@@ -9,11 +9,13 @@ from loadgen.requests.wave import SentWave
 from loadgen.scenarios.waves.recorded import wave_specs_of
 from loadgen.scenarios.waves.scenario import MOST_REQUESTS, Waves, WavesOptions, WaveSpec
 from loadgen.sglang.server import ServerConfiguration
+from service.engine.crash.crash import Crash
 from service.files import write_atomically
 from service.runs.folder import REPRO_FILE
-from service.runs.model import Crash, Finding, Run
-from service.spec.spec import LoadSpec, RunSpec, dump_yaml
+from service.runs.model import Finding, Run
+from service.spec.spec import LoadSpec, RunSpec
 from service.spec.thresholds import effective_thresholds
+from service.spec.yaml_text import dump_yaml
 
 CRASH_LABEL = "crash"
 """The label of a repro that names the kind of crash."""

@@ -11,50 +11,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from loadgen.checks.findings import FindingKind
 from loadgen.requests.outcome import RequestOutcome
-from loadgen.statistics.histogram import SECONDS, Counts, nothing
+from loadgen.statistics.histogram import Counts, nothing
+from service.engine.crash.crash import Crash
 from service.engine.crash.signatures import CrashKind
-from service.execution.recording import PAGES, SURPLUS_PAGES
-from service.monitoring.families import counters_by, histogram, run_info, run_progress
+from service.measures import COUNTED, DISTRIBUTIONS
+from service.monitoring.families import histogram, labelled, run_info, run_progress, single
 from service.runs.events import EventType, RunEvent
-from service.runs.model import Crash, EngineInfo, Finding, Measures, Progress, Run, RunStatus, Verdict
+from service.runs.model import EngineInfo, Finding, Measures, Progress, Run, RunStatus, Verdict
 
-# Measures that are counted on, and the metrics that show them.
-_COUNTED = {
-    "decode_steps": ("decode_steps", "Decode steps."),
-    "crossing_steps": ("crossing_steps", "Decode steps in which at least one row needed a new page."),
-    "tight_steps": ("tight_steps", "Decode steps that needed exactly as many pages as were free."),
-    "clamped_steps": ("clamped_steps", "Decode steps in which the clamp changed at least one index."),
-    "critical_steps": (
-        "critical_steps",
-        "Tight and clamped decode steps: without the clamp these read past the free list.",
-    ),
-    "prefill_batches": ("prefill_batches", "Prefill batches."),
-    "tight_prefill_batches": (
-        "tight_prefill_batches",
-        "Prefill batches that needed exactly as many pages as were free.",
-    ),
-    "evicted_pages": ("evicted_pages", "Pages that the prefix cache gave up."),
-    "retractions": ("retractions", "Requests that the scheduler retracted for lack of pages."),
-    "shortfalls": ("shortfalls", "Decode steps for which the allocator had too few pages."),
-    "load_restarts": ("load_restarts", "Times that a scenario gave up what it had built up, and began anew."),
-}
-_HISTOGRAMS = {
-    "crossing_free_pages": (PAGES, "Free pages before the allocation of each crossing step."),
-    "crossing_surplus_pages": (SURPLUS_PAGES, "Free pages minus needed pages of each crossing step; 0 is tight."),
-    "crossing_needed_pages": (PAGES, "Pages that each crossing step needed."),
-    "ttft_seconds": (SECONDS, "From sending a request to its first token, of requests that ended well."),
-    "itl_seconds": (SECONDS, "From one token to the next, of requests that ended well."),
-    "e2e_seconds": (
-        SECONDS,
-        "From sending a request to its end, of requests that ended well; not streamed: as the server tells it.",
-    ),
-}
 _Labelled = Counter[tuple[str, ...]]
-_ENGINE_LABELS = ("engine", "sglang_version", "allocator")
 
 
 class ControllerMetrics:
@@ -62,7 +31,7 @@ class ControllerMetrics:
 
     def __init__(self) -> None:
         self._totals: Counter[str] = Counter()
-        self._histograms = {name: nothing(bounds) for name, (bounds, _) in _HISTOGRAMS.items()}
+        self._histograms = {measure.name: nothing(measure.bounds) for measure in DISTRIBUTIONS}
         self._requests: _Labelled = Counter({(outcome.value,): 0 for outcome in RequestOutcome})
         self._crashes: _Labelled = Counter({(kind.value,): 0 for kind in CrashKind})
         self._findings: _Labelled = Counter({(kind.value,): 0 for kind in FindingKind})
@@ -106,25 +75,19 @@ class ControllerMetrics:
         self._findings[kind.value,] += 1
 
     def collect(self) -> Iterator[Metric]:
-        for measure, (name, text) in _COUNTED.items():
-            yield CounterMetricFamily(f"lastpage_{name}", text, value=self._totals[measure])
-        for name, (_, text) in _HISTOGRAMS.items():
-            yield histogram(f"lastpage_{name}", text, self._histograms[name])
-        yield counters_by("lastpage_requests", "Requests that have ended.", ["outcome"], self._requests)
-        yield counters_by("lastpage_crashes", "Crashes of engines.", ["kind"], self._crashes)
-        yield counters_by("lastpage_findings", "What runs found wrong, beside crashes.", ["kind"], self._findings)
-        yield counters_by("lastpage_waived_findings", "Findings that a spec waived.", ["kind"], self._waived)
-        yield counters_by(
-            "lastpage_runs", "Runs that have ended, without those stopped before their turn.", ["verdict"], self._runs
-        )
-        yield counters_by(
-            "lastpage_engine_runs", "Runs that have ended, by engine.", [*_ENGINE_LABELS, "verdict"], self._engine_runs
-        )
-        yield counters_by("lastpage_engine_crashes", "Crashes, by engine.", _ENGINE_LABELS, self._engine_crashes)
+        for measure in COUNTED:
+            yield single(measure.name, self._totals[measure.name])
+        for measure in DISTRIBUTIONS:
+            yield histogram(measure.name, self._histograms[measure.name])
+        yield labelled("requests", self._requests)
+        yield labelled("crashes", self._crashes)
+        yield labelled("findings", self._findings)
+        yield labelled("waived_findings", self._waived)
+        yield labelled("runs", self._runs)
+        yield labelled("engine_runs", self._engine_runs)
+        yield labelled("engine_crashes", self._engine_crashes)
         if self._last_crash is not None:
-            yield GaugeMetricFamily(
-                "lastpage_last_crash_timestamp_seconds", "When an engine last crashed, Unix time.", self._last_crash
-            )
+            yield single("last_crash_timestamp_seconds", self._last_crash)
         if self._running is not None:
             yield run_info(self._running)
         if self._progress is not None:
@@ -180,8 +143,8 @@ class ControllerMetrics:
 
     def _count(self, measures: Measures, histograms: Mapping[str, Counts]) -> None:
         """Add what has been measured in the running run since it was last counted."""
-        for name in _COUNTED:
-            self._totals[name] += _growth(getattr(measures, name), getattr(self._counted, name))
+        for each in COUNTED:
+            self._totals[each.name] += _growth(getattr(measures, each.name), getattr(self._counted, each.name))
         for outcome, count in measures.requests.items():
             self._requests[outcome,] += _growth(count, self._counted.requests.get(outcome, 0))
         self._counted = measures

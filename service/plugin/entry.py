@@ -49,11 +49,10 @@ def _install(settings: Settings) -> None:
             variant,
             HookType.REPLACE,
         )
-    if settings.probe:
-        for target, hook in Probe(settings).targets().items():
-            # The registry only logs that a release has no such target, and the recording would lack what it tells.
-            pkgutil.resolve_name(target)
-            HookRegistry.register(target, hook, HookType.AROUND)
+    for target, hook in Probe(settings).targets().items():
+        # The registry only logs that a release has no such target, and the recording would lack what it tells.
+        pkgutil.resolve_name(target)
+        HookRegistry.register(target, hook, HookType.AROUND)
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -6,7 +6,11 @@ Standard library only: the same module is imported inside SGLang and by the cont
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from .measures import Counters
 
 
 class NotAFlightFile(ValueError):
@@ -22,35 +26,74 @@ class AllocationOutcome(enum.IntEnum):
     RAISED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeStep:
-    """One call of the allocator's `alloc_decode`, as it was about to be made.
+@dataclass(frozen=True)
+class StepField:
+    """A field of a step's record, from which the layout, `steps.jsonl` and the table of steps are made.
 
     Attributes:
-        step: decode step number, from 1.
-        at_ns: CLOCK_MONOTONIC, nanoseconds, comparable between processes of one machine.
-        batch_size: batch rows.
-        need: rows that need a new page.
-        free: free pages.
-        trailing: rows after the last row that needs a page; 0 when no row does.
-        prefill_batches: prefill batches (`alloc_extend` calls) since the previous decode step.
-        retractions: requests retracted since the previous decode step.
-        outcome: what became of the call.
-        evicted_pages: pages that the prefix cache gave up since the previous decode step.
-        cached: pages in the prefix cache that no running request holds, so that they could be evicted.
+        wide: 64 bits, else 32.
+        heading: its column in the table of steps; empty for what is shown otherwise.
+        seldom: its column is left out where all seldom fields are 0 in all steps.
+        counted: it is what the counter of the same name grew by since the previous decode step.
     """
 
-    step: int
-    at_ns: int
-    batch_size: int
-    need: int
-    free: int
-    trailing: int
-    prefill_batches: int
-    retractions: int
-    outcome: AllocationOutcome
-    evicted_pages: int = 0
-    cached: int = 0
+    name: str
+    help: str
+    wide: bool = False
+    heading: str = ""
+    seldom: bool = False
+    counted: bool = False
+
+
+_KEY = "recorded"
+
+
+def _recorded(help: str, **more: Any) -> Mapping[str, StepField]:
+    return {_KEY: StepField("", help, **more)}
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeStep:
+    """One call of the allocator's `alloc_decode`, as it was about to be made; fields in the order of the record."""
+
+    step: int = field(metadata=_recorded("Decode step number, from 1.", wide=True, heading="step"))
+    at_ns: int = field(
+        metadata=_recorded("CLOCK_MONOTONIC, nanoseconds, comparable between processes of one machine.", wide=True)
+    )
+    batch_size: int = field(metadata=_recorded("Batch rows.", heading="rows"))
+    need: int = field(metadata=_recorded("Rows that need a new page.", heading="need"))
+    free: int = field(metadata=_recorded("Free pages.", heading="free"))
+    trailing: int = field(
+        metadata=_recorded("Rows after the last row that needs a page; 0 when no row does.", heading="trailing")
+    )
+    outcome: AllocationOutcome = field(metadata=_recorded("What became of the call."))
+    prefill_batches: int = field(
+        default=0,
+        metadata=_recorded(
+            "Prefill batches (`alloc_extend` calls) since the previous decode step.", heading="prefills", counted=True
+        ),
+    )
+    retractions: int = field(
+        default=0,
+        metadata=_recorded("Requests retracted since the previous decode step.", heading="retractions", counted=True),
+    )
+    evicted_pages: int = field(
+        default=0,
+        metadata=_recorded(
+            "Pages that the prefix cache gave up since the previous decode step.",
+            heading="evicted",
+            seldom=True,
+            counted=True,
+        ),
+    )
+    cached: int = field(
+        default=0,
+        metadata=_recorded(
+            "Pages in the prefix cache that no running request holds, so that they could be evicted.",
+            heading="cached",
+            seldom=True,
+        ),
+    )
 
     @property
     def crossing(self) -> bool:
@@ -71,28 +114,17 @@ class DecodeStep:
         return self.tight and self.clamped
 
 
+STEP_FIELDS: tuple[StepField, ...] = tuple(replace(each.metadata[_KEY], name=each.name) for each in fields(DecodeStep))
+
+
 @dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Counters):
     """Running totals since the recorder was opened.
 
     Attributes:
-        prefill_batches: prefill batches (`alloc_extend` calls).
-        tight_prefill_batches: those that needed exactly the pages that were free.
-        retractions: requests retracted for lack of pages.
-        evicted_pages: pages that the prefix cache gave up.
+        last_step_ns: when the last decode step was entered; CLOCK_MONOTONIC, nanoseconds.
     """
 
-    decode_steps: int = 0
-    crossing_steps: int = 0
-    tight_steps: int = 0
-    clamped_steps: int = 0
-    critical_steps: int = 0
-    prefill_batches: int = 0
-    tight_prefill_batches: int = 0
-    retractions: int = 0
-    evicted_pages: int = 0
-    shortfalls: int = 0
-    exceptions: int = 0
     last_step_ns: int = 0
 
 

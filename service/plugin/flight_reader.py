@@ -11,7 +11,7 @@ from .flight import AllocationOutcome, DecodeStep, Identity, NotAFlightFile, Tot
 from .flight_format import (
     ERROR_OFFSET,
     ERROR_SIZE,
-    FORMAT_VERSION,
+    FORMAT,
     HEADER_SIZE,
     IDENTITY,
     MAGIC,
@@ -21,7 +21,7 @@ from .flight_format import (
     read_totals,
 )
 
-_OUTCOMES = frozenset(AllocationOutcome)
+_OUTCOMES = {outcome.value: outcome for outcome in AllocationOutcome}
 
 
 class FlightReader:
@@ -40,7 +40,7 @@ class FlightReader:
             self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         (
             magic,
-            version,
+            format,
             header_size,
             record_size,
             capacity,
@@ -55,8 +55,8 @@ class FlightReader:
         ) = IDENTITY.unpack_from(self._map, 0)
         if magic != MAGIC:
             raise NotAFlightFile(f"{path}: not a flight recording (it starts with {magic!r}, expected {MAGIC!r})")
-        if (version, header_size, record_size) != (FORMAT_VERSION, HEADER_SIZE, RECORD.size):
-            raise NotAFlightFile(f"{path}: recording format {version}, this version reads {FORMAT_VERSION}")
+        if (format, header_size, record_size) != (FORMAT, HEADER_SIZE, RECORD.size):
+            raise NotAFlightFile(f"{path}: recording format {format:x}, this version reads {FORMAT:x}")
         if capacity < 1 or len(self._map) < HEADER_SIZE + capacity * RECORD.size:
             raise NotAFlightFile(f"{path}: cut short, {len(self._map)} bytes for {capacity} records")
         self.identity = Identity(
@@ -99,31 +99,6 @@ class FlightReader:
 
 
 def _decode_step(record: tuple[int, ...]) -> DecodeStep:
-    (
-        step,
-        at_ns,
-        batch_size,
-        need,
-        free,
-        trailing,
-        prefill_batches,
-        retractions,
-        evicted_pages,
-        cached,
-        outcome,
-        _reserved,
-        _step,
-    ) = record
-    return DecodeStep(
-        step,
-        at_ns,
-        batch_size,
-        need,
-        free,
-        trailing,
-        prefill_batches,
-        retractions,
-        AllocationOutcome(outcome),
-        evicted_pages,
-        cached,
-    )
+    values = list(record[:-1])
+    values[OUTCOME_FIELD] = _OUTCOMES[values[OUTCOME_FIELD]]
+    return DecodeStep(*values)  # type: ignore[arg-type]

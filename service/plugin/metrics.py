@@ -10,24 +10,9 @@ import threading
 from collections.abc import Callable
 
 from .flight import Totals
+from .measures import RECORDED
 
 _INTERVAL_SECONDS = 0.5
-
-COUNTERS = {
-    "decode_steps": ("lastpage_decode_steps", "Decode steps."),
-    "crossing_steps": ("lastpage_crossing_steps", "Decode steps in which at least one row needed a new page."),
-    "tight_steps": ("lastpage_tight_steps", "Decode steps that needed exactly as many pages as were free."),
-    "clamped_steps": ("lastpage_clamped_steps", "Decode steps in which the clamp changed at least one index."),
-    "critical_steps": (
-        "lastpage_critical_steps",
-        "Tight and clamped decode steps: without the clamp these read past the free list.",
-    ),
-    "evicted_pages": ("lastpage_evicted_pages", "Pages that the prefix cache gave up."),
-    "tight_prefill_batches": (
-        "lastpage_tight_prefill_batches",
-        "Prefill batches that needed exactly as many pages as were free.",
-    ),
-}
 
 
 class MetricsPublisher:
@@ -46,7 +31,7 @@ class MetricsPublisher:
 
         gauge = Gauge("lastpage_pool_pages", "Pages in the KV pool.", multiprocess_mode="mostrecent")
         gauge.set(self._pool_pages)
-        counters = {field: Counter(name, help_text) for field, (name, help_text) in COUNTERS.items()}
+        counters = {measure.name: Counter(f"lastpage_{measure.name}", measure.help) for measure in RECORDED}
         stopped = threading.Event()
         while not stopped.wait(_INTERVAL_SECONDS):
             totals = self._totals()

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .flight import AllocationOutcome, Totals
+from .flight import STEP_FIELDS, AllocationOutcome, Totals
 from .flight_format import (
     ERROR_OFFSET,
     ERROR_SIZE,
-    FORMAT_VERSION,
+    FORMAT,
     HEADER_SIZE,
     IDENTITY,
     MAGIC,
@@ -36,15 +36,18 @@ _CROSSING = _PLACE["crossing_steps"]
 _TIGHT = _PLACE["tight_steps"]
 _CLAMPED = _PLACE["clamped_steps"]
 _CRITICAL = _PLACE["critical_steps"]
-_PREFILL_BATCHES = _PLACE["prefill_batches"]
-_RETRACTIONS = _PLACE["retractions"]
-_EVICTED_PAGES = _PLACE["evicted_pages"]
 _SHORTFALLS = _PLACE["shortfalls"]
 _EXCEPTIONS = _PLACE["exceptions"]
 _LAST_STEP_NS = _PLACE["last_step_ns"]
 
+# Counters whose growth stands in each step's record, and their places there.
+_GROWING = {name: place for place, name in enumerate(field.name for field in STEP_FIELDS if field.counted)}
+_NO_GROWTH = [0] * len(_GROWING)
+
 # In Python 3.11 to look up a member of an enum is a function call, too much for what each decode step pays.
 _ENTERED, _SHORT = int(AllocationOutcome.ENTERED), int(AllocationOutcome.SHORT)
+_RECORD_SIZE = RECORD.size
+_write_record, _write_outcome = RECORD.pack_into, OUTCOME.pack_into
 
 
 class FlightRecorder:
@@ -88,7 +91,7 @@ class FlightRecorder:
             self._map,
             0,
             MAGIC,
-            FORMAT_VERSION,
+            FORMAT,
             HEADER_SIZE,
             RECORD.size,
             capacity,
@@ -105,21 +108,15 @@ class FlightRecorder:
         self._capacity = capacity
         self._slot = HEADER_SIZE
         self._step = 0
-        # As they stood at the last decode step.
-        self._prefill_batches = self._retractions = self._evicted_pages = 0
+        # Of each of _GROWING, since the last decode step. Most steps have none: then it is that one list.
+        self._growth = _NO_GROWTH
 
     def enter(self, batch_size: int, need: int, free: int, trailing: int, cached: int = 0) -> None:
         """Record a decode step whose pages are about to be allocated; the arguments are those of `DecodeStep`."""
         now = self._clock_ns()
         step = self._step + 1
-        slot = HEADER_SIZE + (self._step % self._capacity) * RECORD.size
-        totals = self._totals
-        prefill_batches, retractions, evicted_pages = (
-            totals[_PREFILL_BATCHES],
-            totals[_RETRACTIONS],
-            totals[_EVICTED_PAGES],
-        )
-        RECORD.pack_into(
+        slot = HEADER_SIZE + (self._step % self._capacity) * _RECORD_SIZE
+        _write_record(
             self._map,
             slot,
             step,
@@ -128,17 +125,15 @@ class FlightRecorder:
             need,
             free,
             trailing,
-            prefill_batches - self._prefill_batches,
-            retractions - self._retractions,
-            evicted_pages - self._evicted_pages,
-            cached,
             _ENTERED,
-            0,
+            *self._growth,
+            cached,
             step,
         )
-        self._prefill_batches, self._retractions, self._evicted_pages = prefill_batches, retractions, evicted_pages
+        self._growth = _NO_GROWTH
         self._step = step
         self._slot = slot
+        totals = self._totals
         if need > 0:
             totals[_CROSSING] += 1
             if trailing > 0:
@@ -152,7 +147,7 @@ class FlightRecorder:
 
     def leave(self, outcome: AllocationOutcome) -> None:
         """Record what became of the step last entered."""
-        OUTCOME.pack_into(self._map, self._slot + OUTCOME_OFFSET, outcome)
+        _write_outcome(self._map, self._slot + OUTCOME_OFFSET, outcome)
         if outcome == _SHORT:
             self._totals[_SHORTFALLS] += 1
 
@@ -163,6 +158,10 @@ class FlightRecorder:
             KeyError: there is no such total.
         """
         self._totals[_PLACE[counter]] += amount
+        if counter in _GROWING:
+            if self._growth is _NO_GROWTH:
+                self._growth = _NO_GROWTH.copy()
+            self._growth[_GROWING[counter]] += amount
 
     def raised(self, error: BaseException) -> None:
         """Keep an exception that came out of the allocator: its type and message are the crash's first evidence."""

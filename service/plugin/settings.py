@@ -10,7 +10,6 @@ from dataclasses import dataclass
 FLIGHT_VARIABLE = "LASTPAGE_FLIGHT"
 ALLOCATOR_VARIABLE = "LASTPAGE_ALLOCATOR"
 PROFILE_VARIABLE = "LASTPAGE_PROFILE"
-PROBE_VARIABLE = "LASTPAGE_PROBE"
 
 
 class Allocator(str, enum.Enum):
@@ -35,13 +34,11 @@ class Settings:
 
     Attributes:
         flight: path of the flight recorder file to write.
-        probe: False leaves the allocator's methods unwrapped, and nothing is recorded.
     """
 
     flight: str
     allocator: Allocator
     profile: Profile
-    probe: bool = True
 
     def environment(self) -> dict[str, str]:
         """The variables from which `from_environment` makes the same settings again."""
@@ -49,7 +46,6 @@ class Settings:
             FLIGHT_VARIABLE: self.flight,
             ALLOCATOR_VARIABLE: self.allocator.value,
             PROFILE_VARIABLE: self.profile.value,
-            PROBE_VARIABLE: "on" if self.probe else "off",
         }
 
     @classmethod
@@ -64,5 +60,4 @@ class Settings:
             flight=environment[FLIGHT_VARIABLE],
             allocator=Allocator(environment[ALLOCATOR_VARIABLE]),
             profile=Profile(environment[PROFILE_VARIABLE]),
-            probe=environment.get(PROBE_VARIABLE, "on") != "off",
         )

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from service.plugin.flight import AllocationOutcome, DecodeStep, Identity, Totals
+from service.plugin.flight import STEP_FIELDS, AllocationOutcome, DecodeStep, Identity, Totals
 from service.plugin.flight_reader import FlightReader
+from service.plugin.measures import RECORDED, Measure
 from service.runs.folder import REPORT_FILE
 
 _OUTCOMES = {
@@ -77,21 +78,19 @@ _STYLES = {"CRITICAL": "bold red", "TIGHT": "yellow", "CLAMPED": "cyan", "crossi
 def _steps_table(steps: list[DecodeStep]) -> Table:
     # Narrow enough for a terminal of 80 columns.
     table = Table(box=None, padding=(0, 1, 0, 0))
-    headings = ["step", "ms", "rows", "need", "free", "trailing", "prefills", "retractions"]
-    with_prefix_cache = any(step.evicted_pages or step.cached for step in steps)
-    if with_prefix_cache:
-        headings += ["evicted", "cached"]
-    for heading in headings:
+    seldom = {field.name for field in STEP_FIELDS if field.seldom}
+    left_out = seldom if not any(getattr(step, name) for step in steps for name in seldom) else set()
+    columns = [field for field in STEP_FIELDS if field.heading and field.name not in left_out]
+    first, *others = (field.heading for field in columns)
+    for heading in (first, "ms", *others):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     before = steps[0].at_ns
     for step in steps:
-        numbers = [step.batch_size, step.need, step.free, step.trailing, step.prefill_batches, step.retractions]
-        if with_prefix_cache:
-            numbers += [step.evicted_pages, step.cached]
+        number, *others = (str(getattr(step, field.name)) for field in columns)
         elapsed = f"{(step.at_ns - before) / 1e6:.2f}"
         what = " ".join(filter(None, (flags(step), _OUTCOMES[step.outcome])))
-        table.add_row(str(step.step), elapsed, *map(str, numbers), what, style=_STYLES[flags(step)])
+        table.add_row(number, elapsed, *others, what, style=_STYLES[flags(step)])
         before = step.at_ns
     return table
 
@@ -112,14 +111,15 @@ def _load(load: LoadSteps, recorded: int) -> str:
 
 
 def _totals(totals: Totals) -> str:
-    def share(steps: int) -> str:
-        return f"{steps:,} ({steps / totals.decode_steps:.1%})" if totals.decode_steps else f"{steps:,}"
+    steps, *others = (_total(measure, totals) for measure in RECORDED)
+    return f"the whole recording, {steps}: {', '.join(others)}"
 
-    return (
-        f"the whole recording, {totals.decode_steps:,} decode steps: crossing {share(totals.crossing_steps)}, "
-        f"tight {share(totals.tight_steps)}, clamped {share(totals.clamped_steps)}, "
-        f"critical {share(totals.critical_steps)}; {totals.prefill_batches:,} prefill batches, "
-        f"{totals.tight_prefill_batches:,} of them tight, {totals.retractions:,} requests retracted, "
-        f"{totals.evicted_pages:,} pages evicted, {totals.shortfalls:,} steps short of pages, "
-        f"{totals.exceptions:,} exceptions"
-    )
+
+def _total(measure: Measure, totals: Totals) -> str:
+    """A count in words; of what is a part of another, how much of it."""
+    count = getattr(totals, measure.name)
+    if not measure.share_of:
+        return f"{count:,} {measure.words}"
+    whole = getattr(totals, measure.share_of)
+    share = f" ({count / whole:.1%})" if whole else ""
+    return f"{measure.words} {count:,}{share}"

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from loadgen.scenarios import SCENARIOS, Scenario
+from service.measures import COVERAGE_SHARE
 from service.runs.model import Measures, Run, RunStatus, Verdict
 from service.spec.spec import RunSpec
-from service.spec.thresholds import COVERAGE_SHARE, Threshold
+from service.spec.thresholds import Threshold
 
 
 def restarts_text(measures: Measures) -> str:

@@ -9,10 +9,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from loadgen.scenarios import SCENARIOS, Scenario, Streamed
+from service.measures import BOUNDED, MEASURES
 from service.report.fields import FieldText, fields_of
-from service.runs.model import Measures
 from service.spec.spec import EngineSpec, LoadSpec, RunSpec
-from service.spec.thresholds import COVERAGE_SHARE, MEASURES
 from service.spec.waivers import Waiver
 
 EXAMPLE = """\
@@ -58,6 +57,7 @@ A threshold is `MEASURE COMPARISON NUMBER`, with one of `==`, `!=`, `>=`, `<=`, 
 The bound of a share may be a percentage. Measures are those of `report.json`. Beside the ones below:
 `requests.OUTCOME`, as in `requests.hung_up`; and `latencies.ttft_ms.p99`, or any other of `ttft_ms`, `e2e_ms` and
 `p50`, `p90`, `p99`, `max`, which are measured of answers that are streamed: {streamed}.
+All measures, where they come from and where they are shown: [measures.md](measures.md).
 """
 
 
@@ -75,13 +75,13 @@ def _parts() -> Iterable[str]:
     yield _section("An entry of `waivers`", Waiver)
     yield "How waivers work, and why there are any: [findings.md](findings.md).\n"
     yield _THRESHOLDS.format(streamed=f"{_streaming(Streamed.ALL)}, and {_streaming(Streamed.SOME)}")
-    yield _table(("measure", "meaning"), _measures())
+    yield table(("measure", "meaning"), _measures())
     yield "## `load.options`, by `load.scenario`\n"
     yield "How each scenario works: `lastpage scenarios NAME`.\n"
     for name, scenario in sorted(SCENARIOS.items()):
         yield f"### {name}\n\n{' '.join(_about(scenario))}\n"
         rows = list(_rows(fields_of(scenario.Options)))
-        yield _table(_COLUMNS, rows) if rows else "No options.\n"
+        yield table(_COLUMNS, rows) if rows else "No options.\n"
 
 
 def _about(scenario: type[Scenario[Any]]) -> Iterable[str]:
@@ -99,11 +99,14 @@ def _streaming(which: Streamed) -> str:
     return f"{which.value} of {' and '.join(names)}"
 
 
+_WITH_KEYS = {name for name, measure in MEASURES.items() if measure.keys}
+"""Those are told in the text."""
+
 _COLUMNS = ("key", "default", "allowed", "meaning")
 
 
 def _section(heading: str, model: type[BaseModel]) -> str:
-    return f"## {heading}\n\n{_table(_COLUMNS, _rows(fields_of(model), nested=model is not RunSpec))}"
+    return f"## {heading}\n\n{table(_COLUMNS, _rows(fields_of(model), nested=model is not RunSpec))}"
 
 
 def _rows(fields: Iterable[FieldText], prefix: str = "", *, nested: bool = True) -> Iterable[tuple[str, ...]]:
@@ -117,14 +120,13 @@ def _rows(fields: Iterable[FieldText], prefix: str = "", *, nested: bool = True)
 
 
 def _measures() -> Iterable[tuple[str, str]]:
-    fields, computed = Measures.model_fields, Measures.model_computed_fields
-    for name in sorted(MEASURES):
-        description = fields[name].description if name in fields else computed[name].description
-        yield f"`{name}`", description or ""
-    yield f"`{COVERAGE_SHARE}`", "Share of the reachable tight cells that were hit; see [coverage.md](coverage.md)."
+    for name, measure in sorted(BOUNDED.items()):
+        if name.partition(".")[0] not in _WITH_KEYS:
+            yield f"`{name}`", measure.help
 
 
-def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A table of Markdown."""
     lines = [columns, ("---",) * len(columns), *rows]
     cells = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in lines)
     return "\n".join(f"| {line} |" for line in cells) + "\n"

@@ -9,11 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from service.engine.crash.crash import Crash
 from service.engine.process.command import LOG_FILE
+from service.measures import COUNTED
+from service.plugin.measures import Measure, Shown
 from service.report.hints import hints, restarts_text
 from service.runs.coverage import EdgeCoverage
 from service.runs.folder import REPRO_FILE, files_of_a_run
-from service.runs.model import CANCELLED_OUTCOME, Crash, EngineInfo, Finding, Measures, Run, Verdict, WitnessMeasures
+from service.runs.model import CANCELLED_OUTCOME, EngineInfo, Finding, Measures, Run, Verdict, WitnessMeasures
 
 _FAILURES_SHOWN = 3
 _LOG_LINES_SHOWN = 12
@@ -144,17 +147,10 @@ def _rows(measures: Measures) -> Iterator[tuple[str, str, str]]:
     if measures.coverage is not None:
         yield "coverage", f"{measures.coverage.share:.1%}", coverage_text(measures.coverage)
     yield "nearest to tight", _nearest(measures), "pages left over (+) or short (-) in a crossing step that was not"
-    yield "retractions", f"{measures.retractions:,}", "requests"
-    if measures.evicted_pages:
-        yield "evicted pages", f"{measures.evicted_pages:,}", "of the prefix cache"
-    if measures.tight_prefill_batches:
-        yield (
-            "tight prefills",
-            f"{measures.tight_prefill_batches:,}",
-            f"of {measures.prefill_batches:,}; they took the last free page",
-        )
-    if measures.load_restarts:
-        yield "load restarts", f"{measures.load_restarts:,}", "in plan.jsonl"
+    for measure in COUNTED:
+        count = getattr(measures, measure.name)
+        if measure.shown is Shown.ALWAYS or (measure.shown is Shown.NOT_ZERO and count):
+            yield measure.words, f"{count:,}", _remark(measure, measures)
     outcomes = ", ".join(_outcome(outcome, count) for outcome, count in sorted(measures.requests.items()))
     yield "requests", f"{sum(measures.requests.values()):,}", outcomes
     if (first := measures.ready_to_first_critical_seconds) is not None:
@@ -170,6 +166,11 @@ def _rows(measures: Measures) -> Iterator[tuple[str, str, str]]:
     yield "findings", f"{measures.findings:,}", f"and {measures.waived_findings:,} waived"
     if measures.witnesses is not None:
         yield "witnesses", f"{measures.witnesses.answered:,}", _witnesses(measures.witnesses)
+
+
+def _remark(measure: Measure, measures: Measures) -> str:
+    remark = measure.remark or measure.help
+    return f"of {getattr(measures, measure.share_of):,}; {remark}" if measure.share_of else remark
 
 
 def _witnesses(witnesses: WitnessMeasures) -> str:

@@ -10,10 +10,11 @@ from datetime import datetime, timezone
 import anyio
 import anyio.to_thread
 
+from service.engine.crash.crash import Crash
 from service.runs.events import EventLog, EventType, RunEvent
 from service.runs.folder import write_spec
 from service.runs.lifecycle import advance
-from service.runs.model import Crash, EngineInfo, Finding, Measures, Progress, Run, RunResult, RunStatus, Verdict
+from service.runs.model import EngineInfo, Finding, Measures, Progress, Run, RunResult, RunStatus, Verdict
 from service.runs.store import RunStore
 from service.runs.verdict import Judgement, judge
 from service.spec.spec import RunSpec

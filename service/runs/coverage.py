@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from loadgen.coverage import After, Cell, Coverage, Relation
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.releases import RELEASES, rules_for
 from loadgen.sglang.server import ServerConfiguration
+from service.runs.value import Value
 from service.spec.spec import MAX_PAGE_SIZE, MAX_POOL_PAGES, MIN_PAGE_SIZE, MIN_POOL_PAGES
 
 Steps = Annotated[int, Field(ge=1, le=2**63 - 1)]
 """How many decode steps a cell had."""
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class CoveredServer(_Value):
+class CoveredServer(Value):
     """What of a server decides which cells can exist on it."""
 
     page_size: int = Field(ge=MIN_PAGE_SIZE, le=MAX_PAGE_SIZE)
@@ -50,14 +47,14 @@ class CoveredServer(_Value):
         return ServerConfiguration(pool, self.overlap, self.prefix_cache, self.max_running_requests, rules=rules)
 
 
-class CellShare(_Value):
+class CellShare(Value):
     """Tight cells, and how many of them were hit."""
 
     reachable: int = Field(ge=0)
     hit: int = Field(ge=0)
 
 
-class EdgeCoverage(_Value):
+class EdgeCoverage(Value):
     """Which cells of the edge a run has been through.
 
     A cell is written as its relation, need, batch size, trailing rows, what filled the pool, and

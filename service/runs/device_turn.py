@@ -7,9 +7,8 @@ from pathlib import Path
 import anyio
 
 from service.runs.device_lock import DeviceLock
-from service.runs.executor import Executor, RunObserver
+from service.runs.executor import Executor, PreparedRun, RunObserver
 from service.runs.model import Run, RunResult, RunStatus
-from service.spec.faults import Fault
 from service.spec.spec import RunSpec
 
 _CANCELLED = RunResult(status=RunStatus.CANCELLED, detail="cancelled before the device was free")
@@ -26,11 +25,19 @@ class DeviceTurn:
         self._executor = executor
         self._lock = lock
 
-    async def preflight(self, spec: RunSpec) -> list[Fault]:
-        return await self._executor.preflight(spec)
+    async def preflight(self, spec: RunSpec) -> PreparedRun:
+        return _InTurn(await self._executor.preflight(spec), self._lock)
+
+
+class _InTurn:
+    """A prepared run that waits for the device."""
+
+    def __init__(self, prepared: PreparedRun, lock: Path) -> None:
+        self._prepared = prepared
+        self._lock = lock
 
     async def execute(self, run: Run, observer: RunObserver, cancelled: anyio.Event) -> RunResult:
-        """See `Executor`; whoever waits says for whom.
+        """See `PreparedRun`; whoever waits says for whom.
 
         Raises:
             OSError: the lock cannot be had at all.
@@ -43,6 +50,6 @@ class DeviceTurn:
         if not await lock.take(run.id, waiting, cancelled):
             return _CANCELLED
         try:
-            return await self._executor.execute(run, observer, cancelled)
+            return await self._prepared.execute(run, observer, cancelled)
         finally:
             lock.release()

@@ -9,7 +9,8 @@ from datetime import datetime
 
 import anyio
 
-from service.runs.model import Crash, Finding, Progress, Run
+from service.engine.crash.crash import Crash
+from service.runs.model import Finding, Progress, Run
 
 PROGRESS_KEPT = 512
 

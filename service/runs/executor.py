@@ -6,8 +6,8 @@ from typing import Protocol
 
 import anyio
 
-from service.runs.model import Crash, EngineInfo, Finding, Progress, Run, RunResult, RunStatus
-from service.spec.faults import Fault
+from service.engine.crash.crash import Crash
+from service.runs.model import EngineInfo, Finding, Progress, Run, RunResult, RunStatus
 from service.spec.spec import RunSpec
 
 
@@ -30,12 +30,8 @@ class RunObserver(Protocol):
         """The engine crashed; its evidence is in the run's folder."""
 
 
-class Executor(Protocol):
-    """Carries out one run at a time."""
-
-    async def preflight(self, spec: RunSpec) -> list[Fault]:
-        """What keeps this spec from working, found without launching anything. Empty when nothing does."""
-        ...
+class PreparedRun(Protocol):
+    """A spec that can work, with all that it refers to looked up."""
 
     async def execute(self, run: Run, observer: RunObserver, cancelled: anyio.Event) -> RunResult:
         """Launch the engine, load it, stop it, and tell what was measured.
@@ -44,7 +40,19 @@ class Executor(Protocol):
         that crashes, is a result, not an exception.
 
         Args:
-            run: `run.folder` exists; every file of the run goes there.
+            run: of that spec, which by now has a seed. `run.folder` exists; every file of the run goes there.
             cancelled: set when the run shall stop early; the result's status is then `cancelled`.
+        """
+        ...
+
+
+class Executor(Protocol):
+    """Carries out one run at a time."""
+
+    async def preflight(self, spec: RunSpec) -> PreparedRun:
+        """Look up all that a spec refers to, once, without launching anything.
+
+        Raises:
+            InvalidSpec: it cannot work.
         """
         ...

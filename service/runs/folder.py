@@ -8,7 +8,8 @@ from pathlib import Path
 
 from service.engine.process.command import DEVICE_LOG_FOLDER, FLIGHT_FILE, LOG_FILE
 from service.files import write_atomically
-from service.spec.spec import RunSpec, dump_yaml
+from service.spec.spec import RunSpec
+from service.spec.yaml_text import dump_yaml
 
 SPEC_FILE = "spec.yaml"
 REPORT_FILE = "report.json"

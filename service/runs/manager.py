@@ -15,11 +15,10 @@ import anyio.to_thread
 from service.errors import LastpageError
 from service.runs.active_run import Listener, LiveRun, ReportWriter, utc_now
 from service.runs.events import EventType, RunEvent
-from service.runs.executor import Executor
+from service.runs.executor import Executor, PreparedRun
 from service.runs.folder import new_run_id, prepare_folder
 from service.runs.model import Run, RunResult, RunStatus
 from service.runs.store import RunStore
-from service.spec.faults import InvalidSpec
 from service.spec.spec import MAX_SEED, RunSpec
 
 MAX_WAITING = 100
@@ -69,6 +68,7 @@ class RunManager:
         self._listeners = listeners
         self._live: dict[str, LiveRun] = {}
         self._waiting: deque[LiveRun] = deque()
+        self._prepared: dict[str, PreparedRun] = {}  # of those that wait
         self._places_taken = 0  # by runs that are accepted and do not wait yet
         self._arrived: anyio.Event
         self._worker: anyio.CancelScope
@@ -108,16 +108,15 @@ class RunManager:
             NotAccepting: see there.
             OSError: the folder cannot be made or written to.
         """
-        if faults := await self._executor.preflight(spec):
-            raise InvalidSpec(faults)
+        prepared = await self._executor.preflight(spec)
         self._check_accepting()
         self._places_taken += 1
         try:
-            return await self._enqueue(spec, folder)
+            return await self._enqueue(spec, prepared, folder)
         finally:
             self._places_taken -= 1
 
-    async def _enqueue(self, spec: RunSpec, folder: Path | None) -> Run:
+    async def _enqueue(self, spec: RunSpec, prepared: PreparedRun, folder: Path | None) -> Run:
         at = utc_now()
         run_id = new_run_id(at)
         run = Run(
@@ -138,6 +137,7 @@ class RunManager:
                 await self._end(live, _CANCELLED_WAITING)
             else:
                 self._waiting.append(live)
+                self._prepared[run_id] = prepared
                 self._arrived.set()
         return live.run
 
@@ -170,6 +170,7 @@ class RunManager:
         live.stop.set()
         if live in self._waiting:
             self._waiting.remove(live)
+            del self._prepared[run_id]
             await self._end(live, _CANCELLED_WAITING)
         return live.run
 
@@ -216,6 +217,7 @@ class RunManager:
                 CUT_OFF_SECONDS after that is given up.
         """
         self._stopping = True
+        self._prepared.clear()
         while self._waiting:
             await self._end(self._waiting.popleft(), _NEVER_STARTED)
         if self._current is not None:
@@ -245,12 +247,12 @@ class RunManager:
                     self._arrived = anyio.Event()
                     await self._arrived.wait()
                 self._current = self._waiting.popleft()
-                await self._carry_out(self._current)
+                await self._carry_out(self._current, self._prepared.pop(self._current.run.id))
                 self._current = None
 
-    async def _carry_out(self, live: LiveRun) -> None:
+    async def _carry_out(self, live: LiveRun, prepared: PreparedRun) -> None:
         try:
-            result = await self._executor.execute(live.run, live, live.stop)
+            result = await prepared.execute(live.run, live, live.stop)
         except anyio.get_cancelled_exc_class():
             await self._end(live, _cut_off(live.run, "the controller stopped"))
             raise

@@ -6,16 +6,20 @@ import enum
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import BaseModel, Field, computed_field, create_model
 
 from loadgen.checks.findings import FindingKind
 from loadgen.statistics.histogram import Counts
-from service.engine.crash.signatures import CrashKind
+from service.engine.crash.crash import Crash
 from service.engine.simulated import Simulation
+from service.measures import MEASURES
+from service.plugin.measures import RECORDED, Counters
 from service.plugin.settings import Allocator, Profile
 from service.runs.coverage import EdgeCoverage
-from service.runs.server import ServerInfo
+from service.runs.server_info import ServerInfo
+from service.runs.value import Value
 from service.spec.spec import RunSpec
 
 SUCCESSFUL_OUTCOME = "done"
@@ -49,12 +53,6 @@ class Verdict(str, enum.Enum):
     PASS = "pass"  # the pool was driven to exhaustion often enough, and no threshold was broken
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"  # the edge was not reached often enough: nothing is shown
-
-
-class Value(BaseModel):
-    """Base of the values here: immutable. Keys that a newer version wrote are passed over when read back."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Percentiles(Value):
@@ -91,80 +89,72 @@ class WitnessMeasures(Value):
     disagreeing: int = Field(default=0, description="Prompts to which witnesses had different answers.")
 
 
-class Measures(Value):
-    """What was measured under load; a share is of decode steps, from 0 to 1."""
+def _measured(name: str, **default: Any) -> Any:
+    """A field of `Measures`, described by the registry."""
+    return Field(description=MEASURES[name].help, **default)
 
-    decode_steps: int = Field(default=0, description="Decode steps under load.")
-    steps_before_load: int = Field(
-        default=0, description="Decode steps that the engine had made before: its warm-up, and calibration."
-    )
-    crossing_steps: int = Field(default=0, description="Decode steps in which at least one row needed a new page.")
-    tight_steps: int = Field(default=0, description="Crossing steps that needed exactly as many pages as were free.")
-    clamped_steps: int = Field(default=0, description="Crossing steps in which the clamp changed an index.")
-    critical_steps: int = Field(default=0, description="Tight and clamped: without the clamp, out of bounds.")
-    prefill_batches: int = Field(default=0, description="Prefill batches.")
-    tight_prefill_batches: int = Field(
-        default=0, description="Prefill batches that needed exactly as many pages as were free."
-    )
-    evicted_pages: int = Field(default=0, description="Pages that the prefix cache gave up.")
-    retractions: int = Field(default=0, description="Requests that the scheduler retracted for lack of pages.")
-    shortfalls: int = Field(default=0, description="Decode steps for which the allocator had too few pages.")
-    load_restarts: int = Field(
-        default=0, description="Times that the load began anew: its queue ran dry, or the engine did the unforeseen."
-    )
-    restart_reasons: dict[str, int] = Field(
-        default_factory=dict, description="Why the load began anew, by how often it did for that reason."
-    )
-    surplus: dict[str, int] = Field(default_factory=dict, description="Crossing steps by free pages minus need.")
-    coverage: EdgeCoverage | None = Field(default=None, description="Cells of the edge that were hit.")
-    requests: dict[str, int] = Field(default_factory=dict, description="Requests by outcome; only `done` is success.")
-    failures: dict[str, int] = Field(
-        default_factory=dict, description="What was said of requests that failed, by how often; the most frequent."
-    )
-    latencies: Latencies | None = Field(default=None, description="Latencies of requests that ended well.")
-    crashes: int = Field(default=0, description="Crashes of the engine.")
-    findings: int = Field(default=0, description="What was found wrong beside crashes, without what the spec waives.")
-    waived_findings: int = Field(default=0, description="What was found wrong, and is waived by the spec.")
-    witnesses: WitnessMeasures | None = Field(default=None, description="Requests whose answers were checked.")
-    seconds_under_load: float = Field(default=0.0, description="Seconds from the first request to the last.")
-    ready_to_first_critical_seconds: float | None = Field(
-        default=None,
-        description="From when the load could begin, the engine being ready and witnesses calibrated, to the first "
-        "critical step, by the recorder's clock.",
+
+# A field for each counter of the registry; the type checker knows them from there.
+if TYPE_CHECKING:
+
+    class _Counted(BaseModel, Counters, frozen=True):
+        pass
+else:
+    _Counted = create_model(
+        "_Counted", __base__=Value, **{each.name: (int, _measured(each.name, default=0)) for each in RECORDED}
     )
 
-    @computed_field(description="Tight steps without a trailing row.")  # type: ignore[prop-decorator]
+
+class Measures(_Counted, frozen=True):
+    """What was measured under load, what the recorder counts included; a share is of decode steps, from 0 to 1."""
+
+    steps_before_load: int = _measured("steps_before_load", default=0)
+    load_restarts: int = _measured("load_restarts", default=0)
+    restart_reasons: dict[str, int] = _measured("restart_reasons", default_factory=dict)
+    surplus: dict[str, int] = _measured("surplus", default_factory=dict)
+    coverage: EdgeCoverage | None = _measured("coverage", default=None)
+    requests: dict[str, int] = _measured("requests", default_factory=dict)
+    failures: dict[str, int] = _measured("failures", default_factory=dict)
+    latencies: Latencies | None = _measured("latencies", default=None)
+    crashes: int = _measured("crashes", default=0)
+    findings: int = _measured("findings", default=0)
+    waived_findings: int = _measured("waived_findings", default=0)
+    witnesses: WitnessMeasures | None = _measured("witnesses", default=None)
+    seconds_under_load: float = _measured("seconds_under_load", default=0.0)
+    ready_to_first_critical_seconds: float | None = _measured("ready_to_first_critical_seconds", default=None)
+
+    @computed_field(description=MEASURES["tight_not_critical_steps"].help)  # type: ignore[prop-decorator]
     @property
     def tight_not_critical_steps(self) -> int:
         return self.tight_steps - self.critical_steps
 
-    @computed_field(description="Crossing steps, of decode steps.")  # type: ignore[prop-decorator]
+    @computed_field(description=MEASURES["crossing_share"].help)  # type: ignore[prop-decorator]
     @property
     def crossing_share(self) -> float:
         return self._share(self.crossing_steps)
 
-    @computed_field(description="Tight steps, of decode steps.")  # type: ignore[prop-decorator]
+    @computed_field(description=MEASURES["tight_share"].help)  # type: ignore[prop-decorator]
     @property
     def tight_share(self) -> float:
         return self._share(self.tight_steps)
 
-    @computed_field(description="Critical steps, of decode steps.")  # type: ignore[prop-decorator]
+    @computed_field(description=MEASURES["critical_share"].help)  # type: ignore[prop-decorator]
     @property
     def critical_share(self) -> float:
         return self._share(self.critical_steps)
 
-    @computed_field(description="Requests that neither ended well nor were given up on purpose.")  # type: ignore[prop-decorator]
+    @computed_field(description=MEASURES["failed_requests"].help)  # type: ignore[prop-decorator]
     @property
     def failed_requests(self) -> int:
         excused = (SUCCESSFUL_OUTCOME, HUNG_UP_OUTCOME, CANCELLED_OUTCOME)
         return sum(count for outcome, count in self.requests.items() if outcome not in excused)
 
-    @computed_field(description="Fewest pages left over by a crossing step.")  # type: ignore[prop-decorator]
+    @computed_field(description=MEASURES["closest_over"].help)  # type: ignore[prop-decorator]
     @property
     def closest_over(self) -> int | None:
         return min((over for over in map(int, self.surplus) if over > 0), default=None)
 
-    @computed_field(description="Fewest pages that a crossing step was short of.")  # type: ignore[prop-decorator]
+    @computed_field(description=MEASURES["closest_under"].help)  # type: ignore[prop-decorator]
     @property
     def closest_under(self) -> int | None:
         return min((-over for over in map(int, self.surplus) if over < 0), default=None)
@@ -192,28 +182,6 @@ class Finding(Value):
     count: int = Field(default=1, description="How many there were.")
     waived: str | None = Field(default=None, description="Why it does not fail the run, by a waiver of the spec.")
     link: str | None = Field(default=None, description="Where the waiver says that it is known.")
-
-
-class Crash(Value):
-    """One death, hang or silence of the engine, and what is left to look at."""
-
-    kind: CrashKind = Field(description="What kind of crash it was.")
-    reason: str = Field(description="Why it is taken for that kind, in one sentence.")
-    at: datetime = Field(description="When it happened, UTC.")
-    step: int | None = Field(
-        default=None,
-        description="The last decode step that the recorder saw, counted since boot: those before the load included.",
-    )
-    seconds_after_ready: float | None = Field(
-        default=None,
-        description="From when the load could begin, the engine being ready and witnesses calibrated, to that step; "
-        "of a crash before that, from the engine's readiness.",
-    )
-    noticed_after_seconds: float | None = Field(default=None, description="From the fact to its being noticed.")
-    evidence: Mapping[str, str] = Field(
-        default_factory=dict,
-        description="Files by what they hold (log, flight, steps, plan, repro) in the run's folder.",
-    )
 
 
 class EngineRules(Value):

@@ -20,7 +20,8 @@ from loadgen.shrink.on_model import ServerModel
 from service.execution.repro import CRASH_LABEL, REPRO_THRESHOLDS, options_of
 from service.files import write_atomically
 from service.shrink.trials import Attempt
-from service.spec.spec import RunSpec, dump_yaml
+from service.spec.spec import RunSpec
+from service.spec.yaml_text import dump_yaml
 
 SHRUNK_FILE = "shrunk.yaml"
 TRIALS_FILE = "trials.jsonl"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -10,30 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-import anyio
 import anyio.to_thread
-import httpx
 
 from loadgen.driver import Driver
-from loadgen.requests.outcome import RequestOutcome
-from loadgen.requests.prompts import PromptMaker
 from loadgen.scenarios.waves.scenario import Waves, WavesOptions
 from loadgen.shrink import Case
-from service.concurrency import first_of
-from service.engine.process.command import LOG_FILE, LaunchPlan
-from service.engine.process.process import EngineProcess, EngineSurvived
-from service.engine.process.readiness import Ready, wait_ready
-from service.execution.aftermath import let_it_speak, survival
-from service.execution.evidence import STEPS_KEPT, describe_crash, write_steps
-from service.execution.kernel_log import oom_kills
-from service.execution.launching import client_of, plan_for
+from service.engine.crash.crash import Crash
+from service.engine.process.command import LOG_FILE
+from service.execution.evidence import STEPS_KEPT, write_steps
+from service.execution.launching import plan_for
 from service.execution.preflight import Prepared
-from service.execution.recording import Recording
-from service.execution.watch import Alarm, Watch
-from service.runs.model import Crash
+from service.execution.session import EngineSession, launched
 from service.spec.spec import RunSpec
-
-_FLUSH_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -54,9 +41,9 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class _Engine:
-    process: EngineProcess
-    ready: Ready
+class _BootedEngine:
+    session: EngineSession
+    folder: Path
     stop: AsyncExitStack
 
 
@@ -75,7 +62,7 @@ class EngineTrials:
         self._folder = folder
         self._tell = tell
         self._boots = 0
-        self._engine: _Engine | None = None
+        self._engine: _BootedEngine | None = None
 
     async def __aenter__(self) -> EngineTrials:
         return self
@@ -99,7 +86,8 @@ class EngineTrials:
             self._engine = await self._boot()
             boot_seconds = time.monotonic() - began
         elif self._prepared.server.prefix_cache:
-            await _flush(self._engine.process.plan)
+            # A trial is to find nothing of those before it.
+            await self._engine.session.empty_prefix_cache()
         began = time.monotonic()
         crash, steps = await self._load(self._engine, case)
         seconds = time.monotonic() - began
@@ -108,50 +96,26 @@ class EngineTrials:
             await engine.stop.aclose()
         return Attempt(crash, steps, seconds, boot_seconds)
 
-    async def _boot(self) -> _Engine:
+    async def _boot(self) -> _BootedEngine:
         self._boots += 1
         folder = self._folder / f"engine-{self._boots}"
         folder.mkdir(parents=True, exist_ok=True)
         self._tell(f"booting engine {self._boots}; its log is {folder / LOG_FILE}")
         plan = await anyio.to_thread.run_sync(plan_for, self._spec, self._prepared, folder)
         async with AsyncExitStack() as stack:
-            process = await stack.enter_async_context(await EngineProcess.start(plan))
-            ready = await wait_ready(plan, process)
-            return _Engine(process, ready, stack.pop_all())
+            session = await stack.enter_async_context(launched(self._spec, self._prepared, plan))
+            assert session is not None, "nothing ends the wait early"
+            return _BootedEngine(session, folder, stack.pop_all())
         raise AssertionError("the block returns or raises")
 
-    async def _load(self, engine: _Engine, case: Case) -> tuple[Crash | None, int]:
-        process, plan = engine.process, engine.process.plan
-        facts, seed, hang_seconds = self._prepared.facts, self._spec.load.seed or 0, self._spec.engine.hang_seconds
-        recording = Recording(plan.flight)
-        client = client_of(plan, self._prepared)
-        scenario = Waves(self._prepared.server, WavesOptions(waves=case.written()), seed)
-        driver = Driver(scenario, client, recording, PromptMaker(seed, range(facts.vocabulary)), clock=plan.clock)
-        watch = Watch(process, recording, lambda: driver.open_requests, hang_seconds, plan.clock)
-        kills_before = oom_kills()
-
-        async def load() -> None:
-            await driver.run(self._spec.load.duration)
-
-        async def alarm() -> Alarm | None:
-            found = await watch.alarm()
-            driver.unanswered = RequestOutcome.LOST
-            return found
-
-        found = await first_of(load, alarm) or watch.look() or await survival(client, watch, hang_seconds, plan.clock)
-        if found is None:
+    async def _load(self, engine: _BootedEngine, case: Case) -> tuple[Crash | None, int]:
+        session = engine.session
+        recording = session.begin()
+        scenario = Waves(self._prepared.server, WavesOptions(waves=case.written()), self._spec.load.seed or 0)
+        driver = Driver(scenario, session.client, recording, session.prompts, clock=session.clock)
+        alarm = await session.drive(driver) or session.look() or await session.survival()
+        if alarm is None:
             return None, recording.totals().decode_steps
-        await let_it_speak(process, found)
-        with contextlib.suppress(EngineSurvived):  # said again when the process is left
-            await process.stop(0)
-        crash = describe_crash(found, process, recording, engine.ready.ready_ns, oom_kills() - kills_before)
-        write_steps(plan.folder, recording.last(STEPS_KEPT))
+        crash = await session.crash_of(alarm)
+        write_steps(engine.folder, recording.last(STEPS_KEPT))
         return crash, recording.totals().decode_steps
-
-
-async def _flush(plan: LaunchPlan) -> None:
-    """Empty the prefix cache, so that a trial finds nothing of those before it. SGLang does it only when it is idle."""
-    async with httpx.AsyncClient(base_url=plan.url, trust_env=False, timeout=_FLUSH_SECONDS) as client:
-        with anyio.move_on_after(_FLUSH_SECONDS), contextlib.suppress(httpx.HTTPError):
-            while (await client.post("/flush_cache")).status_code != httpx.codes.OK:  # noqa: ASYNC110
-                await anyio.sleep(0.1)

@@ -10,14 +10,14 @@ from typing import Any
 
 from service.simulation import answers
 from service.simulation.engine import ServedRequest
-from service.simulation.http import Connection
+from service.simulation.http import HttpConnection
 from service.simulation.launch import Launch
 
 _DEFAULT_NEW_TOKENS = 128
 
 
 @dataclass(frozen=True)
-class Asked:
+class GenerateBody:
     """What a call of `/generate` asks for.
 
     Attributes:
@@ -35,7 +35,7 @@ class Asked:
     rids: Sequence[str]
 
     @classmethod
-    def read(cls, body: bytes) -> Asked:
+    def read(cls, body: bytes) -> GenerateBody:
         """
         Raises:
             ValueError: it is not of SGLang's form.
@@ -71,11 +71,11 @@ def _prompts(given: Mapping[str, Any]) -> tuple[list[list[int]], bool]:
 
 
 @dataclass(eq=False)
-class Call:
+class OpenCall:
     """One call under way, and the requests in it."""
 
-    asked: Asked
-    connection: Connection
+    generate: GenerateBody
+    connection: HttpConnection
     launch: Launch
     requests: list[ServedRequest] = field(default_factory=list)
     _open: int = 0
@@ -84,7 +84,7 @@ class Call:
 
     def begin(self, requests: list[ServedRequest]) -> None:
         self.requests, self._open = requests, len(requests)
-        if self.asked.stream:
+        if self.generate.stream:
             self.connection.begin_events()
 
     def tell(self, now: float) -> None:
@@ -106,14 +106,14 @@ class Call:
         self._open -= 1
         if self._open:
             return False
-        if self.asked.stream:
+        if self.generate.stream:
             if not self._streamed:
                 meta = json.dumps(self._meta(self.requests[0], now), separators=(",", ":"))
                 self.connection.event(f'{{"text":"","output_ids":[],"meta_info":{meta}}}')
             self.connection.end_events()
         else:
             told = [self._answer(request, now) for request in self.requests]
-            self.connection.answer(HTTPStatus.OK, told[0] if self.asked.single else told)
+            self.connection.answer(HTTPStatus.OK, told[0] if self.generate.single else told)
         return True
 
     def _answer(self, request: ServedRequest, now: float) -> dict[str, Any]:
@@ -121,14 +121,14 @@ class Call:
 
     def _meta(self, request: ServedRequest, now: float) -> dict[str, Any]:
         meta: dict[str, Any] = {
-            "id": self.asked.rids[self.requests.index(request)] or f"{request.number:032x}",
+            "id": self.generate.rids[self.requests.index(request)] or f"{request.number:032x}",
             "finish_reason": self._finish_reason(request),
             "prompt_tokens": len(request.prompt),
             "completion_tokens": len(request.answer),
             "e2e_latency": (request.ended_at or now) - request.arrived,
         }
-        if self.asked.top_logprobs:
-            meta |= answers.logprobs(request.answer, self.launch.vocabulary, self.asked.top_logprobs)
+        if self.generate.top_logprobs:
+            meta |= answers.logprobs(request.answer, self.launch.vocabulary, self.generate.top_logprobs)
         return meta
 
     def _finish_reason(self, request: ServedRequest) -> dict[str, Any] | None:

@@ -7,14 +7,14 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from loadgen.sglang.limits import longest_accepted_prompt, longest_answer
-from loadgen.sglang.request import Shape
 from loadgen.sglang.scheduler import Request, Scheduler
 from loadgen.sglang.scheduler.scheduler import CHUNKED_PREFILL_SIZE
 from loadgen.sglang.server import ServerConfiguration
+from loadgen.sglang.shape import Shape
 from loadgen.sglang.steps import ModelStep
 from service.engine.simulated import Event, PlantedEvent
 from service.plugin.flight import AllocationOutcome, Totals
-from service.plugin.metrics import COUNTERS
+from service.plugin.measures import RECORDED
 from service.plugin.recorder import FlightRecorder
 from service.plugin.settings import Allocator
 from service.simulation import answers
@@ -170,7 +170,7 @@ class SimulatedEngine:
     def counters(self) -> dict[str, int]:
         """The plugin's series, by name."""
         totals = self._recorder.totals() if self._recorder is not None else Totals()
-        return {name: getattr(totals, field) for field, (name, _) in COUNTERS.items()}
+        return {f"lastpage_{measure.name}": getattr(totals, measure.name) for measure in RECORDED}
 
     def iterate(self) -> float:
         """Make one iteration of the scheduler's event loop. Returns how long it takes, simulated seconds.

@@ -17,17 +17,17 @@ EVENTS = "text/event-stream; charset=utf-8"
 class Handler(Protocol):
     """What is served."""
 
-    def asked(self, connection: Connection, method: str, path: str, body: bytes) -> None:
+    def received(self, connection: HttpConnection, method: str, path: str, body: bytes) -> None:
         """A request has come whole. It is answered through the connection, now or later."""
 
-    def hung_up(self, connection: Connection) -> None:
+    def hung_up(self, connection: HttpConnection) -> None:
         """The client is gone."""
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One client's connection. Requests on it are answered one after the other, as clients here send them."""
 
-    def __init__(self, handler: Handler, known: set[Connection]) -> None:
+    def __init__(self, handler: Handler, known: set[HttpConnection]) -> None:
         self._handler = handler
         self._known = known
         self._transport: asyncio.Transport | None = None
@@ -108,14 +108,14 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         self._keeps = self._parser.should_keep_alive()
         method = self._parser.get_method().decode()
-        self._handler.asked(self, method, self._path.decode().partition("?")[0], b"".join(self._body))
+        self._handler.received(self, method, self._path.decode().partition("?")[0], b"".join(self._body))
 
 
-async def listen(handler: Handler, host: str, port: int, known: set[Connection]) -> asyncio.Server:
+async def listen(handler: Handler, host: str, port: int, known: set[HttpConnection]) -> asyncio.Server:
     """Serve; `known` holds the connections that are open.
 
     Raises:
         OSError: the port cannot be had.
     """
-    factory: Callable[[], Connection] = lambda: Connection(handler, known)  # noqa: E731
+    factory: Callable[[], HttpConnection] = lambda: HttpConnection(handler, known)  # noqa: E731
     return await asyncio.get_running_loop().create_server(factory, host, port, reuse_address=True, backlog=2048)

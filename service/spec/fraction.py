@@ -10,7 +10,7 @@ _LONGEST_TEXT = 100
 _ALLOWED = "a number above 0 and up to 1, or a percentage such as 90%"
 
 
-def parse_share(value: Any) -> float:
+def parse_fraction(value: Any) -> float:
     """A share above 0 and up to 1, from such a number or a text such as `0.9` or `90%`.
 
     Raises:
@@ -27,8 +27,8 @@ def parse_share(value: Any) -> float:
     return float(value)
 
 
-Share = Annotated[
+Fraction = Annotated[
     float,
-    BeforeValidator(parse_share),
+    BeforeValidator(parse_fraction),
     WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}], "description": _ALLOWED}),
 ]

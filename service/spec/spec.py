@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     JsonValue,
     StringConstraints,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from loadgen.scenarios import SCENARIOS
-from service.files import read_text
 from service.plugin.settings import Allocator
+from service.spec.contents import check_json, check_size, check_text
 from service.spec.duration import Duration
-from service.spec.faults import Fault, InvalidSpec, faults_of
-from service.spec.fraction import Share
-from service.spec.limits import check_json, check_size, check_text
+from service.spec.fraction import Fraction
 from service.spec.thresholds import DEFAULT_THRESHOLDS, effective_thresholds
 from service.spec.waivers import Waiver
-
-# libyaml, where PyYAML was built with it, is ten times as fast. It is not for texts of others: one that is nested
-# deeply overruns its stack.
-_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-_OwnLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 MAX_SEED = 2**32 - 1
 MIN_PAGE_SIZE, MAX_PAGE_SIZE = 2, 4096
@@ -97,7 +86,7 @@ class LoadSpec(_Section):
     duration: Annotated[Duration, Field(gt=0, le=_LONGEST)] = Field(
         default=60.0, description="Time under load: seconds, or a text such as 90s, 5m, 1h30m."
     )
-    until_coverage: Share | None = Field(
+    until_coverage: Fraction | None = Field(
         default=None,
         description="Share of the reachable tight cells at which the load ends, if that comes before its time is over: "
         "0.9 or 90%. A run that does not get there is inconclusive.",
@@ -178,107 +167,3 @@ class RunSpec(_Section):
         load = info.data.get("load")
         asked = load.until_coverage if isinstance(load, LoadSpec) else None
         return tuple(map(str, effective_thresholds(value, until_coverage=asked)))
-
-
-def parse_spec(data: Any) -> RunSpec:
-    """A spec from parsed YAML or JSON; None is the empty spec.
-
-    Raises:
-        InvalidSpec: with every fault.
-    """
-    try:
-        return RunSpec.model_validate({} if data is None else data)
-    except ValidationError as error:
-        faults = faults_of(error, RunSpec)
-        if not any(fault.field.startswith("load.options") for fault in faults):
-            faults += _option_faults(data)
-        raise InvalidSpec(faults) from error
-
-
-def _option_faults(data: Any) -> list[Fault]:
-    """What is wrong with the options of a spec that is refused anyhow, so that all is told at once."""
-    load = data.get("load") if isinstance(data, dict) else None
-    if not isinstance(load, dict):
-        return []
-    options, name = load.get("options", {}), load.get("scenario", LoadSpec.model_fields["scenario"].default)
-    scenario = SCENARIOS.get(name) if isinstance(name, str) else None
-    if scenario is None or not isinstance(options, dict):
-        return []
-    try:
-        scenario.Options.model_validate(options)
-    except ValidationError as error:
-        return faults_of(error, scenario.Options, "load.options")
-    return []
-
-
-def load_yaml(path: Path, *, pipes: bool = False) -> Any:
-    """The contents of a YAML (or JSON) spec file.
-
-    Args:
-        pipes: whether it may come out of one, as in `-f <(...)`.
-
-    Raises:
-        InvalidSpec: it cannot be read, is not YAML, has a key twice, or holds more than any spec.
-    """
-    try:
-        return read_yaml(read_text(path, pipes=pipes))
-    except FileNotFoundError as error:
-        raise InvalidSpec([Fault(field="file", value=str(path), message="there is no such file")]) from error
-    except OSError as error:
-        message = f"cannot be read: {error.strerror or error}"
-        raise InvalidSpec([Fault(field="file", value=str(path), message=message)]) from error
-    except ValueError as error:
-        raise InvalidSpec([Fault(field="file", value=str(path), message=f"not YAML: {error}")]) from error
-
-
-def read_yaml(text: str) -> Any:
-    """What a YAML text holds.
-
-    Raises:
-        ValueError: it is not YAML, has a key twice, or holds more than any spec.
-    """
-    try:
-        data = yaml.load(text, Loader=_SpecLoader)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    except Exception as error:
-        # PyYAML lets through whatever its constructors meet: dates that do not exist, numbers without digits, ...
-        raise ValueError(str(error) or type(error).__name__) from error
-    check_size(data)
-    return data
-
-
-def dump_yaml(spec: RunSpec) -> str:
-    """A spec file's text, from which `load_yaml` and `parse_spec` make the same spec again."""
-    values = spec.model_dump(mode="json", exclude_none=True)
-    readable = yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-    # PyYAML leaves some characters unescaped that YAML takes for line breaks.
-    if yaml.load(readable, Loader=_OwnLoader) == values:
-        return readable
-    return yaml.dump(values, Dumper=_Dumper, sort_keys=False)
-
-
-class _SpecLoader(yaml.SafeLoader):
-    """Where PyYAML takes the last of two equal keys in silence, and `90:00` for a number to the base of 60."""
-
-    def construct_number(self, node: yaml.ScalarNode) -> Any:
-        if ":" in node.value:
-            return node.value
-        is_integer = node.tag == "tag:yaml.org,2002:int"
-        return self.construct_yaml_int(node) if is_integer else self.construct_yaml_float(node)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    "while reading a mapping", node.start_mark, f"found the key {key!r} twice", key_node.start_mark
-                )
-            if isinstance(key, Hashable):
-                seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-_SpecLoader.add_constructor("tag:yaml.org,2002:int", _SpecLoader.construct_number)
-_SpecLoader.add_constructor("tag:yaml.org,2002:float", _SpecLoader.construct_number)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loadgen.requests.outcome import RequestOutcome
+from service.measures import BOUNDED, COVERAGE_SHARE, MEASURES
+from service.plugin.measures import MeasureKind
 from service.spec.conditions import Clause, InvalidCondition, Language, can_hold
 from service.spec.kinds import Count, Fraction, Kind, Number
 
@@ -20,59 +20,23 @@ DEFAULT_THRESHOLDS = (
     f"critical_steps >= {DEFAULT_MIN_CRITICAL}",
 )
 
-COVERAGE_SHARE = "coverage.share"
-LATENCIES = "latencies."
-
-_PROOF_MEASURES = frozenset({"tight_steps", "critical_steps", "tight_share", "critical_share"})
-"""Measures that show that the pool was exactly exhausted."""
-
-_EDGE_MEASURES = _PROOF_MEASURES | {
-    "decode_steps",
-    "crossing_steps",
-    "clamped_steps",
-    "tight_not_critical_steps",
-    "crossing_share",
-    "tight_prefill_batches",
-    COVERAGE_SHARE,
-}
-"""Measures of how often the edge was reached: to miss a threshold on one of them shows nothing about the engine."""
-
-_SECONDS = frozenset({"seconds_under_load", "ready_to_first_critical_seconds"})
-
-_OTHER_MEASURES = frozenset(
-    {
-        "crashes",
-        "failed_requests",
-        "findings",
-        "waived_findings",
-        "retractions",
-        "prefill_batches",
-        "evicted_pages",
-        "shortfalls",
-    }
-)
-MEASURES = (_EDGE_MEASURES | _OTHER_MEASURES | _SECONDS) - {COVERAGE_SHARE}
-_OUTCOMES = "|".join(outcome.value for outcome in RequestOutcome)
-_DOTTED = re.compile(
-    rf"{re.escape(COVERAGE_SHARE)}|requests\.({_OUTCOMES})|latencies\.(ttft|e2e)_ms\.(p50|p90|p99|max)"
-)
-
-_BADNESS = frozenset({"crashes", "failed_requests", "findings"})
-"""Measures of what went wrong: whatever else is asked for, a run with enough of it has to fail."""
+_PROOF_MEASURES = sorted(name for name, measure in BOUNDED.items() if measure.proves_exhaustion)
+_PLAIN_NAMES = sorted({name for name in BOUNDED if "." not in name} | {COVERAGE_SHARE})
+_OUTCOMES = ",".join(MEASURES["requests"].keys)
 
 
 def _kind_of(measure: str) -> Kind | None:
-    if measure not in MEASURES and not _DOTTED.fullmatch(measure):
+    if measure not in BOUNDED:
         return None
-    if measure.endswith(("_share", ".share")):
+    kind = BOUNDED[measure].kind
+    if kind is MeasureKind.SHARE:
         return Fraction()
-    return Number() if measure in _SECONDS or measure.startswith(LATENCIES) else Count()
+    return Count() if kind is MeasureKind.COUNT else Number()
 
 
 _LANGUAGE = Language(
     kind_of=_kind_of,
-    allowed=f"{', '.join(sorted({*MEASURES, COVERAGE_SHARE}))}, requests.{{{_OUTCOMES.replace('|', ',')}}}, "
-    "latencies.{ttft,e2e}_ms.{p50,p90,p99,max}",
+    allowed=f"{', '.join(_PLAIN_NAMES)}, requests.{{{_OUTCOMES}}}, latencies.{{ttft,e2e}}_ms.{{p50,p90,p99,max}}",
     field="measure",
     clause="threshold",
     form="MEASURE COMPARISON NUMBER",
@@ -118,17 +82,17 @@ class Threshold:
     @property
     def is_edge(self) -> bool:
         """Whether it asks how often the edge was reached, rather than how the engine behaved there."""
-        return self.measure in _EDGE_MEASURES
+        return BOUNDED[self.measure].about_edge
 
     @property
     def demands_proof(self) -> bool:
         """Whether a run that never exhausted the pool breaks it."""
-        return self.measure in _PROOF_MEASURES and not self.holds(0)
+        return BOUNDED[self.measure].proves_exhaustion and not self.holds(0)
 
     @property
     def bounds_badness(self) -> bool:
         """Whether it is about something that went wrong, and some amount of that breaks it, none does not."""
-        return self.measure in _BADNESS and self.holds(0) and not self.holds(math.inf)
+        return BOUNDED[self.measure].is_badness and self.holds(0) and not self.holds(math.inf)
 
     def holds(self, value: float) -> bool:
         return self.clause.holds(value)
@@ -178,7 +142,7 @@ def effective_thresholds(texts: Iterable[str], until_coverage: float | None = No
     """
     given = _parse_all(texts)
     for threshold in given:
-        if threshold.measure in _BADNESS and not threshold.bounds_badness:
+        if BOUNDED[threshold.measure].is_badness and not threshold.bounds_badness:
             raise InvalidCondition(
                 f"'{threshold}' would let any number of {threshold.measure} pass; "
                 f"allowed: {threshold.measure} == 0, {threshold.measure} <= N, {threshold.measure} < N"
@@ -203,7 +167,7 @@ def effective_thresholds(texts: Iterable[str], until_coverage: float | None = No
     if not any(threshold.demands_proof for threshold in thresholds):
         raise InvalidCondition(
             "no threshold is left that a run breaks which never exhausts the pool; "
-            f"keep a lower bound above 0 on one of {', '.join(sorted(_PROOF_MEASURES))}"
+            f"keep a lower bound above 0 on one of {', '.join(_PROOF_MEASURES)}"
         )
     return thresholds
 

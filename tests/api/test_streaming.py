@@ -14,7 +14,7 @@ import uvicorn
 
 from service.api import runs
 from service.api.app import create_app
-from service.api.server import ControllerServer
+from service.api.serving import ControllerServer
 from service.controller import Controller, build_controller
 from service.home import Home
 from service.runs.model import RunStatus

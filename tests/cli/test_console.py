@@ -11,9 +11,10 @@ import pytest
 from rich.console import Console
 
 from service.cli.console import panel, progress_line, watch
+from service.engine.crash.crash import Crash
 from service.report.table import describe
 from service.runs.events import EventType, RunEvent
-from service.runs.model import Crash, Finding, Progress, Run, RunStatus
+from service.runs.model import Finding, Progress, Run, RunStatus
 from service.spec.spec import RunSpec
 from tests.fake_executor import AT_THE_EDGE, CRASH, ENGINE, FINDING, WAIVED
 from tests.monitoring.test_metrics import NOW, Feed

@@ -19,7 +19,7 @@ from service.cli.main import app
 from service.report.json_report import write_report
 from service.runs.coverage import edge_coverage
 from service.runs.model import Measures, Run
-from service.spec.spec import parse_spec
+from service.spec.parsing import parse_spec
 
 SERVER = ServerConfiguration(Pool(128, 4), overlap=False)
 TIGHT = sorted(cell for cell in Coverage(SERVER).reachable if cell.relation is Relation.TIGHT)

@@ -21,7 +21,7 @@ from service.cli.main import app
 from service.errors import EngineError
 from service.shrink.trials import Attempt
 from service.spec.faults import Fault
-from service.spec.spec import load_yaml
+from service.spec.yaml_text import load_yaml
 
 from ..shrink.test_session import MODEL, REPRO, OnModel
 

@@ -170,7 +170,7 @@ def test_monitor_scrapes_both_under_the_names_that_dashboards_know() -> None:
 
 
 def test_nightly_runs_a_spec_that_is_accepted() -> None:
-    from service.spec.spec import parse_spec
+    from service.spec.parsing import parse_spec
 
     text = OBJECTS["ConfigMap/lastpage-nightly"]["data"]["nightly.yaml"]
     spec = parse_spec(yaml.safe_load(text))

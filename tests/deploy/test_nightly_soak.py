@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from service.api.app import create_app
-from service.api.server import listen
+from service.api.serving import listen
 from service.controller import build_controller
 from service.home import Home
 from service.spec.faults import Fault

@@ -16,8 +16,8 @@ from loadgen.sglang.server import ServerConfiguration
 from service.execution.recording import Recording
 from service.plugin.recorder import FlightRecorder
 from service.runs.coverage import EdgeCoverage, edge_coverage, read_back
-from service.spec.fraction import parse_share
-from service.spec.spec import parse_spec
+from service.spec.fraction import parse_fraction
+from service.spec.parsing import parse_spec
 
 SERVER = ServerConfiguration(Pool(128, 32), overlap=False, prefix_cache=True, max_running_requests=20)
 
@@ -85,14 +85,14 @@ def test_every_step_that_a_run_takes_is_counted(tmp_path: Path, writer: FlightRe
 
 @given(st.floats(0, 1, exclude_min=True))
 def test_a_share_is_a_number_or_a_percentage(share: float) -> None:
-    assert parse_share(share) == parse_share(str(share)) == share
-    assert parse_share(f"{100 * share!r}%") == pytest.approx(share)
+    assert parse_fraction(share) == parse_fraction(str(share)) == share
+    assert parse_fraction(f"{100 * share!r}%") == pytest.approx(share)
 
 
 @pytest.mark.parametrize("value", [0, -0.1, 1.1, "0%", "101%", "much", "%", "nan", True, None, [], "9" * 200])
 def test_what_is_no_share_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="not a share; allowed: a number above 0 and up to 1, or a percentage"):
-        parse_share(value)
+        parse_fraction(value)
 
 
 def test_who_asks_for_a_coverage_has_a_threshold_on_it() -> None:

@@ -13,7 +13,7 @@ import pytest
 from loadgen.clock import REAL
 from loadgen.requests.wave import SentWave, Wave
 from loadgen.scenarios import Restart
-from loadgen.sglang.request import Shape
+from loadgen.sglang.shape import Shape
 from service.engine.crash.classify import CrashKind
 from service.engine.process.death import EngineDeath
 from service.execution.evidence import STEPS_KEPT, SentWaves, describe_crash, unkillable, write_steps

@@ -7,20 +7,21 @@ from typing import Any
 
 import pytest
 
+from loadgen.clock import REAL
 from loadgen.http.client import GenerateRequest
 from loadgen.http.connection import ConnectionLost
 from loadgen.http.logprobs import Scored
 from loadgen.requests.outcome import Completion, RequestOutcome
+from loadgen.requests.planned_request import PlannedRequest
 from loadgen.requests.prompts import PromptMaker
-from loadgen.requests.request import PlannedRequest
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.request import Shape
 from loadgen.sglang.server import ServerConfiguration
+from loadgen.sglang.shape import Shape
 from service.engine.model_facts import ModelFacts
 from service.execution.inspection import Inspection, starve_seconds
 from service.execution.recording import Recording
 from service.runs.model import Measures, WitnessMeasures
-from service.spec.spec import parse_spec
+from service.spec.parsing import parse_spec
 from tests.fake_executor import ENGINE
 from tests.loadgen.checks.test_calibration import answer
 
@@ -35,6 +36,7 @@ class Client:
     def __init__(self, fails: Exception | None = None, flushes: bool = True) -> None:
         self.asked: list[Sequence[GenerateRequest]] = []
         self.flushed = 0
+        self.clock = REAL
         self._fails = fails
         self._flushes = flushes
 
@@ -80,7 +82,7 @@ async def test_right_answers_are_compared_and_nothing_is_found(recording: Record
     looks.begin(recording)
     answer_witnesses(looks, (), (), ())
     await looks.compare()
-    assert (looks.news(), looks.findings) == ([], ())
+    assert (looks.new_findings(), looks.findings) == ([], ())
     assert (told(looks).off, told(looks).answered, told(looks).compared) == (None, 3, 3)
     assert client.flushed == 0, "there is no prefix cache to forget"
 
@@ -91,9 +93,9 @@ async def test_a_wrong_answer_is_news_once_and_counted(recording: Recording) -> 
     looks.begin(recording)
     answer_witnesses(looks, (), (1, 2, 3), (1, 2, 3, 4))
     await looks.compare()
-    (news,) = looks.news()
-    assert (news.kind.value, news.prompt_tokens, news.count) == ("wrong_output", 60, 2)
-    assert looks.news() == []
+    (new_findings,) = looks.new_findings()
+    assert (new_findings.kind.value, new_findings.prompt_tokens, new_findings.count) == ("wrong_output", 60, 2)
+    assert looks.new_findings() == []
     assert looks.added_to(Measures()).findings == 2
     assert told(looks).disagreeing == 1
 
@@ -110,7 +112,7 @@ async def test_what_is_waived_for_a_load_is_waived_when_its_waves_are_sent_again
     looks.begin(recording)
     answer_witnesses(looks, (1, 2, 3))
     await looks.compare()
-    assert [finding.waived for finding in looks.news()] == ["known"]
+    assert [finding.waived for finding in looks.new_findings()] == ["known"]
 
 
 async def test_with_a_prefix_cache_the_server_forgets_it_before_and_after(recording: Recording) -> None:
@@ -121,7 +123,7 @@ async def test_with_a_prefix_cache_the_server_forgets_it_before_and_after(record
     answer_witnesses(looks, (), (1, 2, 3))
     await looks.compare()
     assert client.flushed == 2 and told(looks).compared == 2
-    assert [news.count for news in looks.news()] == [1]
+    assert [new_findings.count for new_findings in looks.new_findings()] == [1]
 
 
 async def test_a_cache_that_is_not_forgotten_would_answer_for_itself(recording: Recording) -> None:

@@ -17,7 +17,7 @@ from service.execution.preflight import prepare
 from service.home import Home
 from service.plugin.settings import Profile
 from service.spec.faults import Fault
-from service.spec.spec import parse_spec
+from service.spec.parsing import parse_spec
 from tests.engine.interpreters import answering, calls, script
 
 

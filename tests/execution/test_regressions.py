@@ -12,7 +12,8 @@ from loadgen.sglang.rules import Rules
 from loadgen.shrink import Case
 from loadgen.shrink.on_model import ServerModel
 from service.engine.crash.signatures import CrashKind
-from service.spec.spec import load_yaml, parse_spec
+from service.spec.parsing import parse_spec
+from service.spec.yaml_text import load_yaml
 
 from ..loadgen.releases import DIFFERENT, NAMES
 

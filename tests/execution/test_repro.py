@@ -7,16 +7,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from loadgen.requests.request import PlannedRequest
+from loadgen.requests.planned_request import PlannedRequest
 from loadgen.requests.wave import SentWave, Wave
 from loadgen.scenarios.waves.scenario import MOST_REQUESTS, Waves, WavesOptions
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.request import Segment, Shape
 from loadgen.sglang.server import ServerConfiguration
+from loadgen.sglang.shape import Segment, Shape
+from service.engine.crash.crash import Crash
 from service.execution.repro import CRASH_LABEL, keep_repro
 from service.runs.folder import files_of_a_run
-from service.runs.model import Crash, Finding, FindingKind, Run
-from service.spec.spec import RunSpec, load_yaml, parse_spec
+from service.runs.model import Finding, FindingKind, Run
+from service.spec.parsing import parse_spec
+from service.spec.spec import RunSpec
+from service.spec.yaml_text import load_yaml
 from tests.fake_executor import CRASH
 
 SPEC: dict[str, Any] = {
@@ -41,8 +44,8 @@ def repro(
 ) -> tuple[RunSpec, WavesOptions]:
     """The spec in a folder, as it is read back."""
     run = Run(id="some-run", spec=parse_spec(spec or SPEC), folder=folder, created_at=datetime.now(timezone.utc))
-    traits = ServerConfiguration(Pool(128, 64), prefix_cache=cache)
-    assert keep_repro(run, failure, sent, "0.5.18", traits) == {"repro": "repro.yaml"}
+    server = ServerConfiguration(Pool(128, 64), prefix_cache=cache)
+    assert keep_repro(run, failure, sent, "0.5.18", server) == {"repro": "repro.yaml"}
     assert files_of_a_run(folder) == ["repro.yaml"]
     read = parse_spec(load_yaml(folder / "repro.yaml"))
     return read, WavesOptions.model_validate(read.load.options)

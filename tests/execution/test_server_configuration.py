@@ -25,7 +25,7 @@ from service.execution.server_configuration import (
     server_configuration,
 )
 from service.home import Home
-from service.spec.spec import parse_spec
+from service.spec.parsing import parse_spec
 from tests.engine.interpreters import answering
 
 POOL = Pool(128, 32)

@@ -107,6 +107,7 @@ def tight_load(
     overlap: bool = True,
     told_overlap: bool | None = None,
     rules: Rules = NEW,
+    told_rules: Rules | None = None,
     queue: int = 64,
     needs: tuple[int, ...] | None = None,
     steps_per_need: int = 256,
@@ -117,7 +118,7 @@ def tight_load(
     """`tight` on a server that is launched as it needs.
 
     Args:
-        told_overlap: what the scenario is told of `overlap`; the truth when None.
+        told_overlap, told_rules: what the scenario is told of `overlap` and `rules`; the truth when None.
     """
     options = TightOptions(queue=queue, needs=needs, orders=orders, steps_per_need=steps_per_need)
     arguments = Tight.engine_needs(pool, options).arguments
@@ -128,4 +129,5 @@ def tight_load(
         chunked_prefill_size=int(arguments[arguments.index("--chunked-prefill-size") + 1]),
     )
     told = overlap if told_overlap is None else told_overlap
-    return ModelledLoad(Tight(ServerConfiguration(pool, told), options, seed=1), scheduler, poll=poll, travel=travel)
+    server = ServerConfiguration(pool, told, rules=told_rules or rules)
+    return ModelledLoad(Tight(server, options, seed=1), scheduler, poll=poll, travel=travel)

@@ -12,13 +12,13 @@ import pytest
 from loadgen.driver import Driver, StepFeed, Tally
 from loadgen.http.client import GenerateClient
 from loadgen.requests.outcome import Completion, RequestOutcome
+from loadgen.requests.planned_request import PlannedRequest
 from loadgen.requests.prompts import PromptMaker
-from loadgen.requests.request import PlannedRequest
 from loadgen.requests.wave import SentWave, Wave
 from loadgen.scenarios.base import NoOptions, Observation, Scenario
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.request import Shape
 from loadgen.sglang.server import ServerConfiguration
+from loadgen.sglang.shape import Shape
 from loadgen.sglang.steps import ObservedStep
 from service.plugin.flight import AllocationOutcome, DecodeStep
 
@@ -173,7 +173,7 @@ async def test_broken_connections_are_counted_and_the_load_goes_on() -> None:
 
 
 async def test_the_scenario_sees_the_steps_and_how_many_requests_are_open() -> None:
-    steps = [DecodeStep(n, 0, 2, 1, 1, 1, 0, 0, AllocationOutcome.RETURNED) for n in (1, 2)]
+    steps = [DecodeStep(n, 0, 2, 1, 1, 1, AllocationOutcome.RETURNED) for n in (1, 2)]
     scenario = Given(Wave.of(SHAPES))
     await drive(never, scenario, lambda _: len(scenario.seen) > 2, feed=Feed(*steps))
     assert (scenario.seen[0].steps, scenario.seen[0].open_requests) == (steps, 0)

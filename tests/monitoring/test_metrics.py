@@ -15,11 +15,12 @@ from loadgen.coverage import After, Cell, Coverage
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.statistics.histogram import Counts, Histogram
-from service.execution.recording import PAGES, SURPLUS_PAGES
+from service.engine.crash.crash import Crash
+from service.measures import PAGES, SURPLUS_PAGES
 from service.monitoring.metrics import ControllerMetrics
 from service.runs.coverage import EdgeCoverage, edge_coverage
 from service.runs.events import EventType, RunEvent
-from service.runs.model import Crash, Finding, Measures, Progress, Run, RunStatus, Verdict
+from service.runs.model import Finding, Measures, Progress, Run, RunStatus, Verdict
 from service.spec.spec import RunSpec
 from tests.fake_executor import CRASH, ENGINE, FINDING, WAIVED
 

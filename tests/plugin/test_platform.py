@@ -183,12 +183,6 @@ def test_a_release_without_something_that_is_watched_is_not_started(
         entry.register()
 
 
-def test_without_the_probe_nothing_is_hooked(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
-    tell(monkeypatch, Settings("flight.bin", Allocator.INSTALLED, Profile.REHEARSAL, probe=False))
-    entry.register()
-    assert hooks.registered == []
-
-
 def test_an_engine_that_cannot_be_instrumented_is_not_started(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
     """SGLang logs an exception of a plugin and goes on; SystemExit it lets pass."""
     monkeypatch.setenv("LASTPAGE_ALLOCATOR", "clamped")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import struct
@@ -15,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.plugin.flight import AllocationOutcome, DecodeStep, NotAFlightFile, Totals
-from service.plugin.flight_format import HEADER_SIZE, RECORD
+from service.plugin.flight import STEP_FIELDS, AllocationOutcome, DecodeStep, NotAFlightFile, StepField, Totals
+from service.plugin.flight_format import FORMAT, HEADER_SIZE, RECORD, TOTALS, format_of
 from service.plugin.flight_reader import FlightReader
 from service.plugin.recorder import FlightRecorder
 
@@ -105,7 +106,7 @@ def test_totals_are_the_recount_of_the_steps(tmp_path_factory: pytest.TempPathFa
     ],
 )
 def test_tight_clamped_and_critical_are_told_apart(need: int, free: int, trailing: int, kinds: str) -> None:
-    step = DecodeStep(1, 0, 9, need, free, trailing, 0, 0, AllocationOutcome.RETURNED)
+    step = DecodeStep(1, 0, 9, need, free, trailing, AllocationOutcome.RETURNED)
     assert [kind for kind in ("crossing", "tight", "clamped", "critical") if getattr(step, kind)] == kinds.split()
 
 
@@ -275,8 +276,19 @@ class TestRefused:
     def test_another_format(self, tmp_path: Path, version: int) -> None:
         record(tmp_path / "flight.bin", capacity=8)
         overwrite(tmp_path / "flight.bin", 8, struct.pack("<I", version))
-        with pytest.raises(NotAFlightFile, match=f"recording format {version}, this version reads 2"):
+        with pytest.raises(NotAFlightFile, match=f"recording format {version}, this version reads {FORMAT:x}"):
             FlightReader(tmp_path / "flight.bin")
+
+    def test_a_layout_with_another_counter_or_another_field_is_another_format(self) -> None:
+        field = StepField("made_up", "Made up.")
+        formats = [
+            format_of(TOTALS, STEP_FIELDS),
+            format_of((*TOTALS, "made_up"), STEP_FIELDS),
+            format_of(TOTALS[::-1], STEP_FIELDS),
+            format_of(TOTALS, (*STEP_FIELDS, field)),
+            format_of(TOTALS, (*STEP_FIELDS, dataclasses.replace(field, wide=True))),
+        ]
+        assert formats[0] == FORMAT and len(set(formats)) == len(formats)
 
     def test_a_recording_cut_short(self, tmp_path: Path) -> None:
         record(tmp_path / "flight.bin", capacity=8)
@@ -339,7 +351,7 @@ def test_the_file_is_as_its_description_says(tmp_path: Path) -> None:
     assert (content[:8], len(content)) == (b"LASTPAGE", 4096 + 4 * RECORD.size)
     slot = 4096 + (6 - 1) % 4 * RECORD.size
     assert RECORD.unpack_from(content, slot)[0] == RECORD.unpack_from(content, slot)[-1] == 6
-    assert RECORD.unpack_from(content, slot)[2:11] == (6, 2, 3, 4, 1, 6, 7, 8, AllocationOutcome.SHORT)
+    assert RECORD.unpack_from(content, slot)[2:11] == (6, 2, 3, 4, AllocationOutcome.SHORT, 1, 6, 7, 8)
 
 
 def test_it_needs_nothing_but_the_standard_library() -> None:

@@ -9,8 +9,7 @@ import pytest
 from service.plugin.settings import Allocator, Profile, Settings
 
 ALL = [
-    Settings("/runs/1/flight.bin", allocator, profile, probe)
-    for allocator, profile, probe in itertools.product(Allocator, Profile, [True, False])
+    Settings("/runs/1/flight.bin", allocator, profile) for allocator, profile in itertools.product(Allocator, Profile)
 ]
 
 
@@ -31,9 +30,3 @@ def test_a_missing_variable_is_named(missing: str) -> None:
 def test_a_value_that_is_not_allowed_is_named(name: str) -> None:
     with pytest.raises(ValueError, match="'clamped' is not a valid"):
         Settings.from_environment({**ALL[0].environment(), name: "clamped"})
-
-
-def test_the_probe_is_on_unless_it_is_switched_off() -> None:
-    environment = ALL[0].environment()
-    del environment["LASTPAGE_PROBE"]
-    assert Settings.from_environment(environment).probe

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from loadgen.checks.findings import FindingKind
-from service.api.server import listen, serve
+from service.api.serving import listen, serve
 from service.controller import build_controller
 from service.home import Home
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from loadgen.sglang.launch import over_committing
+from loadgen.sglang.launch_arguments import over_committing
 from loadgen.sglang.limits import (
     longest_accepted_prompt,
     longest_admitted_prompt,

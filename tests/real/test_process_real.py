@@ -83,7 +83,7 @@ async def test_killed_scheduler_is_noticed_at_once_and_classified(tmp_path: Path
         killed_ns = time.monotonic_ns()
         death = await process.wait()
         assert death.role.startswith("scheduler") and death.noticed_ns - killed_ns < NOTICE_NS
-        await process.wait_exit(8)
+        await anyio.to_thread.run_sync(wait_for, lambda: process.exit is not None)
         await process.stop(grace_seconds=0)
     evidence = Evidence(exit_code=death.code, signal=death.signal, log=process.log_tail())
     assert classify(evidence).kind is CrashKind.KILLED

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.request import Shape
 from loadgen.sglang.scheduler import Scheduler
+from loadgen.sglang.shape import Shape
 from loadgen.sglang.steps import ObservedStep
 from service.plugin.flight_reader import FlightReader
 from tests.real.soaks import soak

@@ -20,7 +20,7 @@ from service.report.coverage_map import coverage_svg, coverage_view, write_cover
 from service.runs.coverage import edge_coverage
 from service.runs.folder import COVERAGE_FILE
 from service.runs.model import Measures, Run
-from service.spec.spec import parse_spec
+from service.spec.parsing import parse_spec
 
 SERVER = ServerConfiguration(Pool(128, 8), overlap=False)
 

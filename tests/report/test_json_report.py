@@ -11,7 +11,8 @@ import pytest
 from service.files import write_atomically
 from service.report.json_report import build_report, write_report
 from service.runs.model import Run, RunStatus, Verdict
-from service.spec.spec import RunSpec, parse_spec
+from service.spec.parsing import parse_spec
+from service.spec.spec import RunSpec
 from tests.fake_executor import AT_THE_EDGE, CRASH, ENGINE
 
 NOW = datetime(2026, 11, 30, 1, 2, 3, tzinfo=timezone.utc)

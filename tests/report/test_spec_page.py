@@ -10,8 +10,10 @@ import yaml
 from loadgen.scenarios import SCENARIOS
 from service.report.fields import ABSENT, fields_of
 from service.report.spec_page import EXAMPLE, page
-from service.spec.spec import EngineSpec, LoadSpec, RunSpec, parse_spec, read_yaml
+from service.spec.parsing import parse_spec
+from service.spec.spec import EngineSpec, LoadSpec, RunSpec
 from service.spec.waivers import Waiver
+from service.spec.yaml_text import read_yaml
 
 FILE = Path(__file__).parents[2] / "docs" / "spec.md"
 

@@ -164,7 +164,7 @@ def test_what_the_prefix_cache_held_and_gave_up_is_printed_where_there_was_one(t
     heading, row = (line.split() for line in stream.getvalue().splitlines()[1:3])
     assert heading[8:] == ["evicted", "cached"]
     assert row[2:] == ["8", "2", "2", "4", "1", "0", "3", "5", "CRITICAL"]
-    assert "1 prefill batches, 1 of them tight, 0 requests retracted, 3 pages evicted" in stream.getvalue()
+    assert "1 prefill batches, tight prefill batches 1 (100.0%), 0 retractions, 3 evicted pages" in stream.getvalue()
 
 
 def test_a_step_that_never_came_back_is_told(tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ from service.runs.manager import NotAccepting, RunEnded, RunManager
 from service.runs.model import Run, RunResult, RunStatus, Verdict
 from service.runs.store import RunNotFound
 from service.spec.faults import Fault, InvalidSpec
-from service.spec.spec import RunSpec, load_yaml, parse_spec
+from service.spec.parsing import parse_spec
+from service.spec.spec import RunSpec
+from service.spec.yaml_text import load_yaml
 from service.store.memory import MemoryRunStore
 from tests.fake_executor import AT_THE_EDGE, CRASH, ENGINE, FakeExecutor
 

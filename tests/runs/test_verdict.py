@@ -7,12 +7,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from loadgen.coverage import Coverage
+from loadgen.requests.outcome import RequestOutcome
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.server import ServerConfiguration
+from service.measures import BOUNDED, COVERAGE_SHARE, MEASURES
 from service.runs.coverage import edge_coverage
 from service.runs.model import Latencies, Measures, Percentiles, RunStatus, Verdict
 from service.runs.verdict import judge
-from service.spec.thresholds import DEFAULT_THRESHOLDS, MEASURES, InvalidCondition, Threshold, effective_thresholds
+from service.spec.thresholds import DEFAULT_THRESHOLDS, InvalidCondition, Threshold, effective_thresholds
 from tests.fake_executor import AT_THE_EDGE
 
 DEFAULTS = effective_thresholds(DEFAULT_THRESHOLDS)
@@ -81,7 +83,7 @@ def test_requests_of_an_outcome_that_never_happened_are_none() -> None:
 
 
 @given(
-    st.sampled_from(sorted(MEASURES)),
+    st.sampled_from(sorted(BOUNDED)),
     st.sampled_from(COMPARISONS),
     st.integers(-5, 10**20) | st.floats(allow_nan=False, allow_infinity=False),
 )
@@ -90,8 +92,20 @@ def test_a_threshold_reads_back_as_it_was_written(measure: str, comparison: str,
     assert Threshold.parse(str(threshold)) == threshold
 
 
-def test_every_measure_that_a_threshold_may_name_exists() -> None:
-    assert set(Measures().model_dump()) >= MEASURES
+def test_a_threshold_may_name_every_number_of_the_measures_that_exists_and_no_other() -> None:
+    """But for those of which the registry says that no threshold may."""
+    percentiles = Percentiles(p50=1, p90=2, p99=3, max=4)
+    whole = Measures(
+        requests={outcome.value: 1 for outcome in RequestOutcome},
+        latencies=Latencies(ttft_ms=percentiles, e2e_ms=percentiles),
+        ready_to_first_critical_seconds=1.0,
+        surplus={"1": 1, "-1": 1},
+    ).model_dump()
+    numbers = {name for name, value in whole.items() if isinstance(value, (int, float))}
+    unbounded = {name for name in numbers if not MEASURES[name].threshold}
+    assert {name for name in BOUNDED if "." not in name} == numbers - unbounded
+    for name in BOUNDED.keys() - {COVERAGE_SHARE}:
+        assert Threshold.parse(f"{name} >= 0").value_in(whole) is not None, name
 
 
 @pytest.mark.parametrize(
@@ -210,7 +224,7 @@ def test_an_upper_bound_does_not_replace_the_coverage_that_was_asked_for() -> No
 
 
 @given(
-    st.lists(st.builds(Threshold, st.sampled_from(sorted(MEASURES)), st.sampled_from(["==", ">=", ">"]), st.just(0.0)))
+    st.lists(st.builds(Threshold, st.sampled_from(sorted(BOUNDED)), st.sampled_from(["==", ">=", ">"]), st.just(0.0)))
 )
 def test_no_set_of_thresholds_lets_an_idle_run_pass(thresholds: list[Threshold]) -> None:
     try:

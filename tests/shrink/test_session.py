@@ -15,7 +15,9 @@ from loadgen.shrink.on_model import ServerModel
 from service.engine.crash.signatures import CrashKind
 from service.shrink.session import End, Session
 from service.shrink.trials import Attempt
-from service.spec.spec import RunSpec, load_yaml, parse_spec
+from service.spec.parsing import parse_spec
+from service.spec.spec import RunSpec
+from service.spec.yaml_text import load_yaml
 from tests.fake_executor import CRASH
 
 from ..loadgen.releases import OLD

@@ -15,7 +15,7 @@ from service.home import Home
 from service.plugin.flight_reader import FlightReader
 from service.runs.events import RunEvent
 from service.runs.model import Crash, Finding, Progress, Run, RunStatus
-from service.spec.spec import parse_spec
+from service.spec.parsing import parse_spec
 
 # Before the load an engine makes about so many decode steps, to be calibrated.
 UNDER_LOAD = 700

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from service.plugin.settings import Allocator
 from service.spec.duration import format_duration, parse_duration
 from service.spec.faults import Fault, InvalidSpec
-from service.spec.spec import MAX_SEED, RunSpec, dump_yaml, load_yaml, parse_spec
+from service.spec.parsing import parse_spec
+from service.spec.spec import MAX_SEED, RunSpec
+from service.spec.yaml_text import dump_yaml, load_yaml
 
 
 def faults(data: Any) -> dict[str, Fault]:

@@ -14,8 +14,9 @@ from loadgen.checks.findings import FindingKind, Occurrence
 from service.execution.ledger import Ledger, counts
 from service.spec.conditions import InvalidCondition
 from service.spec.faults import InvalidSpec
-from service.spec.spec import dump_yaml, parse_spec
+from service.spec.parsing import parse_spec
 from service.spec.waivers import Waiver, parse_condition
+from service.spec.yaml_text import dump_yaml
 
 NOW = datetime(2026, 11, 30, tzinfo=timezone.utc)
 FACTS = {

@@ -16,8 +16,8 @@ from ...sglang.admission import most_admitted
 from ...sglang.releases import NEWEST
 from ...sglang.rules import Rules
 from ...sglang.steps import ObservedStep
+from .carousel_forecast import AdmissionPass, CarouselForecast
 from .crossing_schedule import PAUSE_STEPS, CrossingSchedule
-from .forecast import AdmissionPass, CarouselForecast
 from .requests import QueuedRequest, RunningRequest
 
 _FARTHEST_STEPS = 1000
@@ -57,7 +57,7 @@ class Carousel:
         self._overlap = overlap
         self._rules = rules
         self._now = 0
-        self._late = False
+        self._opened = False
         self._random = random.Random(seed)
         self.free = 0
         self.running: list[RunningRequest] = []
@@ -87,14 +87,22 @@ class Carousel:
             detail = f"{joined} in step {step.step}, when {len(self.queue)} waited"
             raise OutOfStep("other requests joined than were due", detail)
         # A step that needs no page that is missing runs before the pages of those that have just ended are back.
-        self._late = self._overlap and not step.prefill_batches and returned > 0 and step.free < self.free + returned
-        self.free = step.free - step.need + (returned if self._late else 0)
+        late = self._overlap and not step.prefill_batches and returned > 0 and step.free < self.free + returned
+        self._opened = late or (returned > 0 and self._leave_with(step))
+        self.free = step.free - step.need + (returned if late else 0)
         for _ in range(joined):
             self.running.append(self.queue.popleft().admitted_at(step.step))
         need = sum(row.crosses == step.step for row in self.running)
         if need != step.need:
             detail = f"{step.need} in step {step.step}, foreseen were {need}"
             raise OutOfStep("other pages were needed than foreseen", detail)
+
+    def _leave_with(self, step: ObservedStep) -> bool:
+        """Whether requests that ended before a step, and were seen to, left the batch only with it."""
+        if self._rules.ended_rows_leave_before_admission:
+            return False
+        # A prefill of an earlier pass ran; if not, the step was put off for their pages, and they left before it.
+        return not self._overlap or (self._opened and step.prefill_batches > 0)
 
     def successors(self, count: int, schedule: CrossingSchedule) -> list[QueuedRequest]:
         """The next requests to queue, so that in each decode step as many cross as the schedule says.
@@ -126,7 +134,7 @@ class Carousel:
             plan,
             page_size=self._page_size,
             overlap=self._overlap,
-            late=self._late,
+            opened=self._opened,
             rules=self._rules,
         )
         last = self._now + _FARTHEST_STEPS + len(self.queue) + count

@@ -34,7 +34,7 @@ from pydantic import Field
 
 from ...requests.wave import Wave
 from ...sglang.admission import free_after, most_pages_each
-from ...sglang.launch import over_committing
+from ...sglang.launch_arguments import over_committing
 from ...sglang.pages import Pool, pages_for
 from ...sglang.releases import NEWEST
 from ...sglang.rules import Rules
@@ -160,9 +160,7 @@ class Tight(Scenario[TightOptions]):
         self._seats = choose_seats(pool, self._leads[0], self.server.rules)
         self._now = 0
         self._filled_at: int | None = None
-        self._surplus: deque[int] = deque()
         self._tight: deque[bool] = deque()
-        self._corrected_until = 0
 
     def _follow(self, step: ObservedStep) -> None:
         if self._stage is _Stage.EMPTYING:

@@ -20,9 +20,9 @@ from typing import Any
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ...requests.notation import read_requests
-from ...requests.request import PlannedRequest
+from ...requests.planned_request import PlannedRequest
 from ...requests.wave import Wave
-from ...sglang.launch import usual_launch
+from ...sglang.launch_arguments import usual_launch
 from ...sglang.pages import Pool
 from ...sglang.server import EngineNeeds, ServerConfiguration
 from ..base import Misfit, NoOptions, Observation, Scenario, Streamed

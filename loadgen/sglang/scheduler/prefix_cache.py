@@ -5,6 +5,10 @@ It follows `mem_cache/unified_radix_cache.py` and `unified_cache/unified_tree_co
 the tree when its prefill is done, and those of the answer when the request has ended; what ends in the middle of a page
 never is. A running request locks the nodes that hold its pages. What no request locks can be evicted, whole nodes at a
 time, from the leaves on.
+
+Two things of the source are left out, as no recording shows them yet. The Python tree, which SGLang uses on an NPU from
+0.5.19 on, gives the lower part of a node that is split a new time; recordings on a CPU have it keep its old one. And up
+to 0.5.21 the last token of a row that decoded once more may fill a page, which is then kept.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
+from ..releases import NEWEST
+from ..rules import Rules
 from .page_pool import PagePool
 from .radix_tree import Node
 from .request import Request
@@ -24,13 +30,13 @@ class PrefixCache:
     """The tree, and where in it each request is.
 
     Attributes:
-        splits_at_prompt: whether a node never holds pages of a prompt and of its answer.
+        rules: those of the server's release.
         evictable_pages: pages that could be evicted.
         evicted_pages: pages that were evicted so far.
     """
 
     pool: PagePool
-    splits_at_prompt: bool = True
+    rules: Rules = NEWEST
     evictable_pages: int = 0
     evicted_pages: int = 0
     root: Node = field(default_factory=Node)
@@ -68,18 +74,19 @@ class PrefixCache:
         kept = sum(len(node.pages) for node in request.node.path()) if request.node is not None else 0
         return request.pages[kept:]
 
-    def keep(self, request: Request) -> None:
+    def keep(self, request: Request, *, ended: bool = False) -> None:
         """checkpoint, cache_unfinished_req: put the full pages that are not there yet into the tree, and lock them.
 
         Where the tree holds the same already, the request goes on with those pages, and its own come back.
         """
         page_size = self.pool.size.page_size
-        # In 0.5.18 a row that has ended may have decoded once more; that is not kept.
+        # What a row that has ended decoded once more is not kept.
         full = min(request.tokens, request.shape.final_tokens) // page_size
         protected = len(request.pages) - len(self.own(request))
         node = self._insert(request, full, protected)
         prompt = request.shape.prompt_tokens // page_size
-        if self.splits_at_prompt and 0 < prompt < full:
+        splits = self.rules.ended_splits_at_prompt if ended else self.rules.running_splits_at_prompt
+        if splits and 0 < prompt < full:
             self._insert(request, prompt, prompt)
         # The walk may have split it.
         node, _ = self._walk(self._contents(request, full))
@@ -90,7 +97,7 @@ class PrefixCache:
 
     def keep_ended(self, request: Request) -> Sequence[int]:
         """cache_finished_req: keep what has ended, unlocked; returns the pages that are not kept."""
-        self.keep(request)
+        self.keep(request, ended=True)
         rest = self.own(request)
         self.unlock(request)
         return rest

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from ..decoding import needs_page
-from ..request import Segment, Shape
+from ..shape import Segment, Shape
 from .radix_tree import Node
 
 

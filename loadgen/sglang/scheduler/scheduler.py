@@ -15,12 +15,12 @@ from ..decoding import retraction_rank, room_after_retraction, room_for_prefill,
 from ..limits import check_servable
 from ..pages import Pool, pages_for
 from ..releases import NEWEST
-from ..request import Segment, Shape
 from ..rules import Rules
+from ..shape import Segment, Shape
 from ..steps import ModelStep
-from .admission import AdmissionResult, PrefillAdder
 from .batch import Batch
 from .page_pool import PagePool
+from .prefill_adder import AdmissionResult, PrefillAdder
 from .prefix_cache import PrefixCache
 from .request import Request
 
@@ -49,7 +49,7 @@ class Scheduler:
         prefix_cache: bool = False,
     ) -> None:
         self.pool = PagePool(pool)
-        self.cache = PrefixCache(self.pool, splits_at_prompt=rules.cache_splits_at_prompt) if prefix_cache else None
+        self.cache = PrefixCache(self.pool, rules) if prefix_cache else None
         self.steps: list[ModelStep] = []
         self.ended: list[Request] = []
         self.skipped = 0
@@ -138,7 +138,7 @@ class Scheduler:
         self.pool = PagePool(self.pool.size)
         if self.cache is not None:
             evicted_pages = self.cache.evicted_pages
-            self.cache = PrefixCache(self.pool, splits_at_prompt=self._rules.cache_splits_at_prompt)
+            self.cache = PrefixCache(self.pool, self._rules)
             self.cache.evicted_pages = evicted_pages
 
     def iterate(self) -> None:
@@ -195,7 +195,7 @@ class Scheduler:
         if going_on is not None:
             self._unfinished = adder.add_unfinished(going_on)
         for request in self._waiting:
-            if adder.result() is AdmissionResult.OTHER:
+            if self._rules.spent_chunk_ends_pass and adder.result() is AdmissionResult.OTHER:
                 break
             result = adder.add(request)
             if result is AdmissionResult.NO_TOKEN:

@@ -1,4 +1,4 @@
-"""Why an engine went down, from what it left behind. Pure: evidence in, classification out.
+"""Why an engine went down, from what it left behind. Pure: evidence in, crash out.
 
 The rules, in order:
 
@@ -16,13 +16,16 @@ from __future__ import annotations
 
 import re
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import NamedTuple
 
+from service.engine.crash.crash import Crash
 from service.engine.crash.signatures import NOT_A_CRASH, SIGNATURES, CrashKind, Signature, Weight
 from service.engine.process.death import signal_name
 from service.plugin.flight import AllocationOutcome
 
-__all__ = ["Classification", "CrashKind", "Evidence", "classify"]
+__all__ = ["Crash", "CrashKind", "Evidence", "classify"]
 
 # An engine that logged this many batches after an error has survived that error.
 _BATCHES_OF_A_SURVIVOR = 3
@@ -63,6 +66,7 @@ class Evidence:
         log: the tail of the engine's log; other logs may follow, lines with a timestamp are put in order.
         recorder_error: `FlightReader.error()`: what came out of the allocator.
         last_outcome: what became of the last recorded decode step.
+        at: when it happened, UTC.
     """
 
     exit_code: int | None = None
@@ -72,17 +76,10 @@ class Evidence:
     log: str = ""
     recorder_error: str = ""
     last_outcome: AllocationOutcome | None = None
+    at: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
 
 
-@dataclass(frozen=True)
-class Classification:
-    """Why an engine went down.
-
-    Attributes:
-        reason: one sentence.
-        line: the line of evidence that decided; empty when it was no line.
-    """
-
+class _Cause(NamedTuple):
     kind: CrashKind
     reason: str
     line: str = ""
@@ -100,8 +97,12 @@ class _Match:
         return self.signature.weight, self.at, self.number
 
 
-def classify(evidence: Evidence) -> Classification:
-    """Say why the engine went down; see the module's rules."""
+def classify(evidence: Evidence) -> Crash:
+    """Say of which kind a crash is, and why; see the module's rules. What else a run knows of it is added later."""
+    return Crash(**_cause(evidence)._asdict(), at=evidence.at)
+
+
+def _cause(evidence: Evidence) -> _Cause:
     lines = [line[:_LINE_LENGTH] for line in evidence.log.splitlines()]
     logged = _foremost(_findings(lines))
     if logged is not None and logged.signature.weight is Weight.CAUSE:
@@ -110,7 +111,7 @@ def classify(evidence: Evidence) -> Classification:
     if recorded is not None and recorded.signature.weight is Weight.CAUSE:
         return _from_finding(recorded, call=_recorded_call(evidence))
     if evidence.hang:
-        return Classification(CrashKind.HANG, evidence.hang)
+        return _Cause(CrashKind.HANG, evidence.hang)
     if logged is not None and logged.signature.weight is Weight.SYMPTOM:
         return _from_finding(logged)
     return (
@@ -162,7 +163,7 @@ def _kernel(lines: list[str]) -> str | None:
     return next((match[1] for line in lines if (match := _KERNEL.search(line))), None)
 
 
-def _from_finding(finding: _Match, *, call: str | None = None, kernel: str | None = None) -> Classification:
+def _from_finding(finding: _Match, *, call: str | None = None, kernel: str | None = None) -> _Cause:
     signature, groups = finding.signature, finding.match.groupdict()
     reason = signature.meaning
     if "index" in groups:
@@ -174,10 +175,10 @@ def _from_finding(finding: _Match, *, call: str | None = None, kernel: str | Non
         reason += f", in {call}"
     if kernel is not None and signature.kind in _KINDS_WITH_KERNEL:
         reason += f", kernel {kernel}"
-    return Classification(signature.kind, reason, finding.match.string.strip())
+    return _Cause(signature.kind, reason, finding.match.string.strip())
 
 
-def _from_exception(lines: list[str]) -> Classification | None:
+def _from_exception(lines: list[str]) -> _Cause | None:
     """The exception that one of SGLang's processes reported before it ended."""
     found = next(((number, match) for number, line in enumerate(lines) if (match := _EXCEPTION.search(line))), None)
     if found is None:
@@ -191,29 +192,29 @@ def _from_exception(lines: list[str]) -> Classification | None:
         # The exception stands right below the last, indented, line of its traceback.
         if above[:1].isspace() and below and not below[0].isspace():
             line = below
-    return Classification(kind, f"{who} ended with an exception: {line.strip()}", line.strip())
+    return _Cause(kind, f"{who} ended with an exception: {line.strip()}", line.strip())
 
 
-def _from_recorded_exception(evidence: Evidence) -> Classification | None:
+def _from_recorded_exception(evidence: Evidence) -> _Cause | None:
     if not evidence.recorder_error:
         return None
     reason = f"{_recorded_call(evidence)} raised {evidence.recorder_error}"
-    return Classification(CrashKind.SCHEDULER_EXCEPTION, reason, evidence.recorder_error)
+    return _Cause(CrashKind.SCHEDULER_EXCEPTION, reason, evidence.recorder_error)
 
 
-def _from_end(evidence: Evidence, lines: list[str]) -> Classification:
+def _from_end(evidence: Evidence, lines: list[str]) -> _Cause:
     """By how the process that died first ended, which says the least."""
     returncode, line = _returncode(evidence, lines)
     if returncode == -signal.SIGKILL and evidence.oom_kills > 0:
         reason = f"SIGKILL, while the kernel killed {evidence.oom_kills} process(es) for lack of memory"
-        return Classification(CrashKind.HOST_OOM, reason, line)
+        return _Cause(CrashKind.HOST_OOM, reason, line)
     if returncode is not None and returncode < 0:
         kind = _KIND_OF_SIGNAL.get(-returncode, CrashKind.UNKNOWN)
-        return Classification(kind, f"ended by {signal_name(-returncode)}", line)
+        return _Cause(kind, f"ended by {signal_name(-returncode)}", line)
     if evidence.last_outcome is AllocationOutcome.SHORT:
-        return Classification(CrashKind.ALLOCATOR_EXHAUSTED, "the last decode step got no pages", line)
+        return _Cause(CrashKind.ALLOCATOR_EXHAUSTED, "the last decode step got no pages", line)
     how = f"exited with code {returncode}" if returncode is not None else "it is gone"
-    return Classification(CrashKind.UNKNOWN, f"{how}, and nothing in the log says why", line)
+    return _Cause(CrashKind.UNKNOWN, f"{how}, and nothing in the log says why", line)
 
 
 def _returncode(evidence: Evidence, lines: list[str]) -> tuple[int | None, str]:

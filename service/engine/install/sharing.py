@@ -45,7 +45,7 @@ ACCELERATOR_PACKAGES = (
 
 
 @dataclass(frozen=True)
-class Kept:
+class LeftToBase:
     """A requirement that the base answers in another version than asked for, or not at all."""
 
     requirement: str
@@ -60,22 +60,22 @@ class Sharing:
     """What to install for the release itself, and which of its requirements are left to the base all the same."""
 
     install: tuple[Candidate, ...]
-    kept: tuple[Kept, ...]
+    kept: tuple[LeftToBase, ...]
 
 
 @dataclass
 class _Plan:
     installed: Mapping[str, str]
     chosen: dict[str, Candidate] = field(default_factory=dict)
-    asked: dict[str, Requirement] = field(default_factory=dict)
-    kept: dict[str, Kept] = field(default_factory=dict)
+    required: dict[str, Requirement] = field(default_factory=dict)
+    kept: dict[str, LeftToBase] = field(default_factory=dict)
 
-    def ask(self, requirement: Requirement) -> None:
+    def require(self, requirement: Requirement) -> None:
         """Add a requirement to what has been asked of its distribution so far."""
         name = canonicalize_name(requirement.name)
-        asked = self.asked.setdefault(name, Requirement(requirement.name))
-        asked.specifier &= requirement.specifier
-        asked.extras |= requirement.extras
+        required = self.required.setdefault(name, Requirement(requirement.name))
+        required.specifier &= requirement.specifier
+        required.extras |= requirement.extras
 
     def lacks(self, requirement: Requirement) -> bool:
         """Whether a distribution has to be chosen for this requirement. Accelerator packages are noted as kept."""
@@ -84,7 +84,7 @@ class _Plan:
         if version is not None and requirement.specifier.contains(version, prereleases=True):
             return False
         if is_accelerator_package(name):
-            self.kept.setdefault(name, Kept(f"{name}{requirement.specifier}", version))
+            self.kept.setdefault(name, LeftToBase(f"{name}{requirement.specifier}", version))
             return False
         return True
 
@@ -94,7 +94,7 @@ class _Plan:
         for candidate in candidates:
             name = canonicalize_name(candidate.name)
             self.chosen[name] = candidate
-            needed += _requirements(candidate, self.asked[name].extras, markers)
+            needed += _requirements(candidate, self.required[name].extras, markers)
         return needed
 
 
@@ -122,19 +122,19 @@ def share(
     """
     plan = _Plan(installed)
     wanted = {canonicalize_name(release.name)}
-    plan.ask(release)
+    plan.require(release)
     while wanted:
         # Everything asked of a distribution so far, so that a later choice still meets an earlier requirement.
-        needed = plan.add(choose([plan.asked[name] for name in sorted(wanted)]), markers())
+        needed = plan.add(choose([plan.required[name] for name in sorted(wanted)]), markers())
         for requirement in needed:
-            plan.ask(requirement)
+            plan.require(requirement)
         wanted = {canonicalize_name(requirement.name) for requirement in needed if plan.lacks(requirement)}
     return Sharing(tuple(plan.chosen.values()), tuple(sorted(plan.kept.values(), key=str)))
 
 
 def _requirements(candidate: Candidate, extras: Iterable[str], markers: Mapping[str, str]) -> list[Requirement]:
     """What a distribution requires in this environment."""
-    found = []
+    requirements = []
     for text in candidate.requires:
         try:
             requirement = Requirement(text)
@@ -142,5 +142,5 @@ def _requirements(candidate: Candidate, extras: Iterable[str], markers: Mapping[
             raise InstallFailed(f"{candidate.name} {candidate.version} requires {text!r}: {error}") from error
         marker = requirement.marker
         if marker is None or any(marker.evaluate({**markers, "extra": extra}) for extra in ("", *extras)):
-            found.append(requirement)
-    return found
+            requirements.append(requirement)
+    return requirements

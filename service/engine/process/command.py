@@ -60,7 +60,6 @@ class LaunchPlan:
     log: Path
     profile: Profile
     allocator: Allocator
-    probe: bool
     page_size: int
     pool_pages: int | None
     grace_seconds: float
@@ -85,7 +84,6 @@ def plan_launch(
     page_size: int = DEFAULT_PAGE_SIZE,
     pool_pages: int | None = None,
     allocator: Allocator = Allocator.INSTALLED,
-    probe: bool = True,
     scenario_arguments: Sequence[str] = (),
     scenario_environment: Mapping[str, str] | None = None,
     user_arguments: Sequence[str] = (),
@@ -105,7 +103,7 @@ def plan_launch(
         simulation: how the engine is simulated; None for a real one.
     """
     token = secrets.token_hex(16)
-    settings = Settings(flight=str(folder / FLIGHT_FILE), allocator=allocator, profile=profile, probe=probe)
+    settings = Settings(flight=str(folder / FLIGHT_FILE), allocator=allocator, profile=profile)
     served_model_name = f"lastpage-{token[:12]}"
     owned = [
         *("--model-path", str(model)),
@@ -141,7 +139,6 @@ def plan_launch(
         log=folder / LOG_FILE,
         profile=profile,
         allocator=allocator,
-        probe=probe,
         page_size=page_size,
         pool_pages=pool_pages,
         grace_seconds=_GRACE_SECONDS[profile],

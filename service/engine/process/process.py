@@ -159,11 +159,6 @@ class EngineProcess:
                 return death
             await anyio.sleep(POLL_SECONDS)
 
-    async def wait_exit(self, seconds: float) -> EngineDeath | None:
-        """Give a dying engine `seconds` to write its last words; how it exited, or None when it still runs."""
-        await self._until(lambda: self.exit is not None, seconds)
-        return self.exit
-
     async def stop(self, grace_seconds: float | None = None) -> None:
         """End the engine and every process of it: SIGTERM, after the grace SIGKILL. Runs to its end when cancelled.
 

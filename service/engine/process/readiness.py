@@ -52,16 +52,16 @@ class Ready:
 
     Attributes:
         ready_ns: when all this was known, by the plan's clock, nanoseconds: the recorder's clock.
-        scheduler_pid: the process in which the allocator runs; None when it could not be found (no probe).
-        pool_pages: pages in the pool, as the allocator has them, or as the server tells when there is no probe.
+        scheduler_pid: the process in which the allocator runs.
+        pool_pages: pages in the pool, as the allocator has them.
         pool_tokens: the server's own `max_total_num_tokens`.
     """
 
     ready_ns: int
-    scheduler_pid: int | None
+    scheduler_pid: int
     sglang_version: str | None
     page_size: int
-    pool_pages: int | None
+    pool_pages: int
     pool_tokens: int | None
 
 
@@ -120,22 +120,16 @@ class _Waiting:
         """What is known of the engine now that it serves."""
         info = await self._server_info()
         workers = self._process.workers()
-        scheduler_pid = next((pid for pid, role in workers.items() if role.startswith("scheduler")), None)
         pool_tokens = info.get("max_total_num_tokens")
-        page_size = self._plan.page_size
-        pool_pages = pool_tokens // page_size if isinstance(pool_tokens, int) else None
-        if self._plan.probe:
-            identity = self._recording()
-            scheduler_pid = identity.pid
-            page_size, pool_pages = identity.page_size, identity.pool_pages
-            workers[scheduler_pid] = "scheduler"
+        identity = self._recording()
+        workers[identity.pid] = "scheduler"
         self._process.watch(workers)
         return Ready(
             ready_ns=self._plan.clock.now_ns(),
-            scheduler_pid=scheduler_pid,
+            scheduler_pid=identity.pid,
             sglang_version=info.get("version"),
-            page_size=page_size,
-            pool_pages=pool_pages,
+            page_size=identity.page_size,
+            pool_pages=identity.pool_pages,
             pool_tokens=pool_tokens,
         )
 

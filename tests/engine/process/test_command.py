@@ -94,9 +94,9 @@ def test_interpreter_runs_the_server_module_by_an_argument_list() -> None:
 
 
 def test_plugin_finds_its_settings_in_the_environment() -> None:
-    planned = plan(allocator=Allocator.UNPATCHED, probe=False)
+    planned = plan(allocator=Allocator.UNPATCHED)
     assert Settings.from_environment(planned.environment) == Settings(
-        flight="/runs/1/flight.bin", allocator=Allocator.UNPATCHED, profile=Profile.REHEARSAL, probe=False
+        flight="/runs/1/flight.bin", allocator=Allocator.UNPATCHED, profile=Profile.REHEARSAL
     )
 
 

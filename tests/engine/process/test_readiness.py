@@ -35,7 +35,6 @@ async def launch(tmp_path: Path) -> AsyncIterator[Launch]:
 
         async def launch_server(**order: Any) -> EngineProcess:
             plan = fake_plan(tmp_path, port=order.pop("port", None) or free_port())
-            probe = order.pop("probe", True)
             order = {
                 "port": plan.port,
                 "name": plan.served_model_name,
@@ -47,7 +46,6 @@ async def launch(tmp_path: Path) -> AsyncIterator[Launch]:
                 plan,
                 argv=(sys.executable, str(FAKE_SERVER), json.dumps(order)),
                 environment={**plan.environment, "PYTHONPATH": str(ROOT)},
-                probe=probe,
             )
             return await stack.enter_async_context(await EngineProcess.start(plan))
 
@@ -172,11 +170,6 @@ async def test_another_server_on_the_port_is_not_taken_for_ours(
 async def test_half_instrumented_engine_is_refused(launch: Launch, recording: str, reason: str) -> None:
     with pytest.raises(EngineRefused, match=reason):
         await ready(await launch(recording=recording))
-
-
-async def test_without_a_probe_the_server_alone_tells_the_pool(launch: Launch) -> None:
-    found = await ready(await launch(recording="none", probe=False))
-    assert (found.pool_pages, found.pool_tokens, found.scheduler_pid) == (32, 4096, None)
 
 
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy"])

@@ -11,8 +11,8 @@ from loadgen.checks.fairness import NEVER_ADMITTED, OVERTAKEN, Call, Fairness, W
 from loadgen.checks.findings import Occurrence
 from loadgen.http.stream import TokenTimes
 from loadgen.requests.outcome import Completion, RequestOutcome
-from loadgen.requests.request import PlannedRequest
-from loadgen.sglang.request import Shape
+from loadgen.requests.planned_request import PlannedRequest
+from loadgen.sglang.shape import Shape
 
 STARVE = 10.0
 TICK = 0.05

@@ -14,10 +14,10 @@ from loadgen.driver import Driver
 from loadgen.http.client import GenerateClient, GenerateRequest
 from loadgen.http.logprobs import Scored
 from loadgen.requests.outcome import RequestOutcome
+from loadgen.requests.planned_request import PlannedRequest
 from loadgen.requests.prompts import PromptMaker
-from loadgen.requests.request import PlannedRequest
 from loadgen.requests.wave import Wave
-from loadgen.sglang.request import Shape
+from loadgen.sglang.shape import Shape
 
 from ..fake_sglang import Answer, Exchange, answer_in_full, completion, fake_sglang
 from ..test_driver import Feed, Given, never

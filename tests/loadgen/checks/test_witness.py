@@ -10,9 +10,9 @@ from loadgen.checks.findings import FindingKind
 from loadgen.checks.witness import PROMPTS_KEPT, Sighting, Witnesses, batches
 from loadgen.http.logprobs import Scored
 from loadgen.requests.outcome import Completion, RequestOutcome
+from loadgen.requests.planned_request import PlannedRequest
 from loadgen.requests.prompts import PromptMaker
-from loadgen.requests.request import PlannedRequest
-from loadgen.sglang.request import Segment, Shape
+from loadgen.sglang.shape import Segment, Shape
 
 SEEN = Sighting(1.0, 10, 20)
 TRUTH = tuple(range(100, 140))

@@ -13,10 +13,10 @@ from loadgen.coverage import After, Cell, Coverage, Filler, Relation, reachable
 from loadgen.coverage.cells import need_bucket, power_bucket
 from loadgen.coverage.reachable import Situation, possible
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.request import Shape
 from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import NotServable, Scheduler
 from loadgen.sglang.server import ServerConfiguration
+from loadgen.sglang.shape import Shape
 
 from ..releases import DIFFERENT, NAMES
 

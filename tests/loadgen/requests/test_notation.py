@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.requests.notation import NotRequests, read_requests, write_requests
-from loadgen.requests.request import PlannedRequest
-from loadgen.sglang.request import Segment, Shape
+from loadgen.requests.planned_request import PlannedRequest
+from loadgen.sglang.shape import Segment, Shape
 
 
 @st.composite

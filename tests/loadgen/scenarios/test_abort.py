@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from loadgen.requests.request import PlannedRequest
+from loadgen.requests.planned_request import PlannedRequest
 from loadgen.scenarios.abort import Abort, AbortOptions
 from loadgen.scenarios.base import Observation
 from loadgen.sglang.pages import Pool

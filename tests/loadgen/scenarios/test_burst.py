@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from loadgen.requests.planned_request import PlannedRequest
 from loadgen.requests.prompts import PromptMaker
-from loadgen.requests.request import PlannedRequest
 from loadgen.scenarios.base import Observation
 from loadgen.scenarios.burst import MIN_POOL_PAGES, Burst, BurstOptions
 from loadgen.sglang.pages import Pool

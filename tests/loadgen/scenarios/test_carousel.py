@@ -47,7 +47,7 @@ def test_each_request_crosses_in_the_step_that_the_carousel_foresaw(
 def step(
     number: int, batch_size: int, need: int, free: int = 9, retractions: int = 0, prefill_batches: int = 1
 ) -> DecodeStep:
-    return DecodeStep(number, 0, batch_size, need, free, 0, prefill_batches, retractions, AllocationOutcome.RETURNED)
+    return DecodeStep(number, 0, batch_size, need, free, 0, AllocationOutcome.RETURNED, prefill_batches, retractions)
 
 
 def carousel(*to_queue: QueuedRequest, overlap: bool = True) -> Carousel:

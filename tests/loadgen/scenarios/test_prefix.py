@@ -8,10 +8,10 @@ from loadgen.coverage import Coverage, Filler
 from loadgen.scenarios.base import NoOptions
 from loadgen.scenarios.prefix import Prefix
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.request import Shape
 from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import Scheduler
 from loadgen.sglang.server import ServerConfiguration
+from loadgen.sglang.shape import Shape
 from loadgen.sglang.steps import ModelStep
 
 from ..modelled_load import ModelledLoad
@@ -112,7 +112,7 @@ def test_without_a_prefix_cache_it_aims_at_what_such_a_server_can_reach() -> Non
 
 
 def test_where_no_cell_can_be_reached_it_still_makes_load() -> None:
-    traits = ServerConfiguration(Pool(128, 32), max_running_requests=1)
-    scenario = Prefix(traits, NoOptions(), seed=1)
+    server = ServerConfiguration(Pool(128, 32), max_running_requests=1)
+    scenario = Prefix(server, NoOptions(), seed=1)
     assert not scenario.coverage.reachable_tight
     assert len(ModelledLoad(scenario, Scheduler(Pool(128, 32))).run(50)) >= 50

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from ..requests.wave import Wave
 from ..sglang.pages import Pool
-from ..sglang.request import Shape
+from ..sglang.shape import Shape
 from .base import NoOptions, Observation, Scenario, Streamed
 
 
@@ -66,7 +66,7 @@ from service.api.scenarios import list_scenarios
 from service.cli.main import app
 from service.report.hints import hints_before
 from service.report.spec_page import page
-from service.spec.spec import parse_spec
+from service.spec.parsing import parse_spec
 from service.spec.waivers import parse_condition
 import asyncio
 

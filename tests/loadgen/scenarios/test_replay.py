@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from loadgen.requests.planned_request import PlannedRequest
 from loadgen.requests.prompts import PromptMaker
-from loadgen.requests.request import PlannedRequest
 from loadgen.scenarios.base import Observation
 from loadgen.scenarios.replay import SMALL_TRACE, Replay, ReplayOptions, block_tokens, scaled_shape, shared_segments
 from loadgen.sglang.pages import Pool

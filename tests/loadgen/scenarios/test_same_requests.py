@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from loadgen.requests.planned_request import PlannedRequest
 from loadgen.requests.prompts import PromptMaker
-from loadgen.requests.request import PlannedRequest
 from loadgen.scenarios import SCENARIOS, Observation, ObservedStep
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.server import ServerConfiguration

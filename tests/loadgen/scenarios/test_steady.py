@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from loadgen.scenarios.base import Observation
 from loadgen.scenarios.steady import Steady, SteadyOptions
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.request import Shape
 from loadgen.sglang.scheduler import Scheduler, check_servable
 from loadgen.sglang.server import ServerConfiguration
+from loadgen.sglang.shape import Shape
 
 from ..modelled_load import ModelledLoad
 

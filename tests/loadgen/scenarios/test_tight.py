@@ -22,11 +22,12 @@ from loadgen.scenarios.tight.scenario import (
     seat_pages,
 )
 from loadgen.sglang.pages import Pool, crossings
+from loadgen.sglang.releases import RELEASES
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.steps import ModelStep
 
 from ..modelled_load import ModelledLoad, tight_load
-from ..releases import OLD
+from ..releases import NEW, OLD
 
 POOLS = st.builds(
     Pool,
@@ -116,6 +117,18 @@ def test_0_5_18_comes_to_the_edge_again_and_again() -> None:
     """It cannot be held there: a request that has ended opens admission only after the next decode step."""
     load = tight_load(Pool(128, 32), rules=OLD)
     assert sum(step.critical for step in load.run(3000)) > 20
+
+
+@pytest.mark.parametrize("pages", [32, 64])
+@pytest.mark.parametrize("release", RELEASES.different)
+def test_without_overlap_every_release_is_held_at_the_edge_by_its_own_rules(release: str, pages: int) -> None:
+    """Told of another release, the planner admits in steps in which the server does not."""
+    rules = RELEASES.different[release]
+    steps = tight_load(Pool(128, pages), overlap=False, rules=rules).run(2000)
+    assert sum(step.critical for step in steps) > 0.85 * len(steps)
+    if not rules.ended_rows_leave_before_admission:
+        fooled = tight_load(Pool(128, pages), overlap=False, rules=rules, told_rules=NEW).run(2000)
+        assert sum(step.critical for step in fooled) < 0.5 * len(fooled)
 
 
 @settings(max_examples=8)

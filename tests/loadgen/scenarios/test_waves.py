@@ -16,8 +16,8 @@ from loadgen.scenarios.replay import Replay, ReplayOptions
 from loadgen.scenarios.tight.scenario import Tight, TightOptions
 from loadgen.scenarios.waves.scenario import Waves, WavesOptions
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.request import Shape
 from loadgen.sglang.server import ServerConfiguration
+from loadgen.sglang.shape import Shape
 from loadgen.sglang.steps import ModelStep
 
 POOL = Pool(128, 32)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loadgen.requests.request import PlannedRequest
+from loadgen.requests.planned_request import PlannedRequest
 from loadgen.requests.wave import SentWave, Wave
 from loadgen.scenarios import SCENARIOS
 from loadgen.scenarios.base import Scenario
@@ -16,10 +16,10 @@ from loadgen.scenarios.tight.scenario import Tight, TightOptions
 from loadgen.scenarios.waves.recorded import wave_specs_of
 from loadgen.scenarios.waves.scenario import Waves, WavesOptions, WaveSpec
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.request import Shape
 from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import Scheduler
 from loadgen.sglang.server import ServerConfiguration
+from loadgen.sglang.shape import Shape
 from loadgen.sglang.steps import ModelStep
 
 from ..modelled_load import ModelledLoad

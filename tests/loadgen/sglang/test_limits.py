@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.sglang.launch import over_committing
+from loadgen.sglang.launch_arguments import over_committing
 from loadgen.sglang.limits import (
     longest_accepted_prompt,
     longest_admitted_prompt,
@@ -14,9 +14,9 @@ from loadgen.sglang.limits import (
 )
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.releases import NEWEST
-from loadgen.sglang.request import Shape
 from loadgen.sglang.scheduler import NotServable, PagePool, Request, check_servable
-from loadgen.sglang.scheduler.admission import AdmissionResult, PrefillAdder
+from loadgen.sglang.scheduler.prefill_adder import AdmissionResult, PrefillAdder
+from loadgen.sglang.shape import Shape
 
 POOLS = st.builds(Pool, st.integers(8, 256), st.integers(3, 300))
 

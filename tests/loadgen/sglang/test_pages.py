@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.sglang.pages import Pool, crossing_once, crossings, pages_for
-from loadgen.sglang.request import Shape
+from loadgen.sglang.shape import Shape
 
 PAGE_SIZES = st.integers(2, 256)
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadgen.requests.request import PlannedRequest
+from loadgen.requests.planned_request import PlannedRequest
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.releases import rules_for
-from loadgen.sglang.request import Segment, Shape
 from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import NotServable, Scheduler
+from loadgen.sglang.shape import Segment, Shape
 from loadgen.sglang.steps import ModelStep
-from loadgen.volleys.forecast import after_volley
+from loadgen.volleys.volley_forecast import after_volley
 
 from ..releases import DIFFERENT
 

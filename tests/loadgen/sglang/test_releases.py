@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from loadgen.coverage import After, Filler, Relation
 from loadgen.coverage.reachable import Situation, possible
-from loadgen.scenarios.tight.forecast import CarouselForecast
+from loadgen.scenarios.tight.carousel_forecast import CarouselForecast
 from loadgen.scenarios.tight.requests import QueuedRequest, RunningRequest
 from loadgen.sglang import releases
 from loadgen.sglang.limits import longest_admitted_prompt, longest_answer
 from loadgen.sglang.pages import Pool
 from loadgen.sglang.releases import NEWEST, RELEASES, ReleaseRules, rules_for
-from loadgen.sglang.request import Shape
 from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import NotServable, Scheduler
 from loadgen.sglang.server import ServerConfiguration
+from loadgen.sglang.shape import Shape
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,8 @@ from loadgen.sglang.server import ServerConfiguration
         ("0.5.18.post2", "0.5.18", True),
         ("0.5.24", "0.5.23", True),
         ("0.6.0rc1", "0.5.23", True),
-        ("0.5.17", "0.5.18", True),
+        ("0.5.17", "0.5.17", False),
+        ("0.5.16", "0.5.17", True),
         ("unknown", "0.5.23", True),
         (None, "0.5.23", True),
     ],
@@ -47,7 +48,9 @@ def test_an_engine_has_the_rules_of_its_release_and_it_is_said_when_nobody_read_
 
 
 def test_releases_between_two_changes_have_the_same_rules() -> None:
-    assert rules_for("0.5.18").rules == rules_for("0.5.19").rules != rules_for("0.5.20").rules
+    assert (
+        rules_for("0.5.17").rules == rules_for("0.5.18").rules == rules_for("0.5.19").rules != rules_for("0.5.20").rules
+    )
     assert rules_for("0.5.20").rules == rules_for("0.5.21").rules != rules_for("0.5.22").rules
     assert rules_for("0.5.22").rules != rules_for("0.5.23").rules == NEWEST
 
@@ -122,7 +125,7 @@ def test_the_forecast_of_a_carousel_follows_the_changed_rule_too(rules: Rules, a
         planner=lambda _: None,
         page_size=16,
         overlap=False,
-        late=False,
+        opened=False,
         rules=rules,
     )
     forecast.advance()

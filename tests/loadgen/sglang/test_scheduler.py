@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from loadgen.sglang.pages import Pool, crossings
 from loadgen.sglang.releases import RELEASES, rules_for
-from loadgen.sglang.request import Shape
 from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import NotServable, OutOfPages, PagePool, Scheduler
+from loadgen.sglang.shape import Shape
 from loadgen.sglang.steps import ModelStep
 from service.plugin.flight import AllocationOutcome, DecodeStep
 
@@ -175,7 +175,7 @@ def test_a_finished_row_takes_part_in_one_more_step_up_to_0_5_21() -> None:
             scheduler.iterate()
         rows[release] = [step.batch_size for step in scheduler.steps]
     no_more, once_more = [2, 2, 1, 1], [2, 2, 2, 1, 1]
-    assert rows == {"0.5.18": once_more, "0.5.20": once_more, "0.5.22": no_more, "0.5.23": no_more}
+    assert rows == {"0.5.17": once_more, "0.5.20": once_more, "0.5.22": no_more, "0.5.23": no_more}
 
 
 def test_requests_that_a_server_would_cut_or_refuse_are_not_taken() -> None:

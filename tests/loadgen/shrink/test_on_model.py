@@ -59,8 +59,8 @@ def test_two_requests_of_two_tokens_do_on_both_releases() -> None:
 
 def test_a_crash_beside_a_full_prefix_cache_comes_down_to_a_few_requests() -> None:
     pool, rules = Pool(128, 32), OLD
-    traits = ServerConfiguration(pool, prefix_cache=True)
-    recorded = Recorded(Prefix(traits, NoOptions(), seed=1))
+    server = ServerConfiguration(pool, prefix_cache=True)
+    recorded = Recorded(Prefix(server, NoOptions(), seed=1))
     load = ModelledLoad(recorded, Scheduler(pool, rules=rules, prefix_cache=True))
     while not any(step.critical for step in load.run(1)):
         assert len(load.steps) < 2000

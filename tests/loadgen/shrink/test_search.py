@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadgen.requests.request import PlannedRequest
+from loadgen.requests.planned_request import PlannedRequest
 from loadgen.sglang.pages import Pool, pages_for
-from loadgen.sglang.request import Segment, Shape
+from loadgen.sglang.shape import Segment, Shape
 from loadgen.shrink import Case, CaseWave, Proposal, search
 
 POOL = Pool(16, 8)

@@ -10,15 +10,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from loadgen.coverage import Cell, Coverage, Filler, cell_of
-from loadgen.requests.request import PlannedRequest
+from loadgen.requests.planned_request import PlannedRequest
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.request import Shape
 from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import Scheduler
 from loadgen.sglang.server import ServerConfiguration
+from loadgen.sglang.shape import Shape
 from loadgen.volleys.cached_candidates import clearing, flooding
 from loadgen.volleys.cached_planner import CachedPlanner
-from loadgen.volleys.forecast import after_volley
+from loadgen.volleys.volley_forecast import after_volley
 
 from ..releases import DIFFERENT, NEW
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from loadgen.coverage import Cell, Coverage, Filler, cell_of
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.request import Shape
 from loadgen.sglang.server import ServerConfiguration
-from loadgen.volleys.forecast import VolleyForecast
+from loadgen.sglang.shape import Shape
 from loadgen.volleys.planner import JOINT, Planner
 from loadgen.volleys.random_volleys import RANDOM_VOLLEYS
+from loadgen.volleys.volley_forecast import VolleyForecast
 
 from ..releases import OLD
 

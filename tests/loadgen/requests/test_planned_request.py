@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadgen.requests.planned_request import PlannedRequest
 from loadgen.requests.prompts import PromptMaker
-from loadgen.requests.request import PlannedRequest
-from loadgen.sglang.request import Segment, Shape
+from loadgen.sglang.shape import Segment, Shape
 
 MAKER = PromptMaker(7, range(100, 356))
 SEGMENTS = st.lists(st.builds(Segment, st.integers(0, 5), st.integers(0, 9)), max_size=3).map(tuple)

@@ -42,7 +42,7 @@ class CarouselForecast:
     Args:
         step: that decode step.
         free: pages that were free after it, without those of the requests that ended with it.
-        late: pages of the requests that ended the step before came back only while it ran, and `free` has them.
+        opened: requests left the batch with that step, and so opened admission.
         planner: the next request, when none waits any more; None: nobody else is to be admitted in this pass.
 
     Attributes:
@@ -61,7 +61,7 @@ class CarouselForecast:
         *,
         page_size: int,
         overlap: bool,
-        late: bool,
+        opened: bool,
         rules: Rules = NEWEST,
     ) -> None:
         self.step = step
@@ -71,7 +71,7 @@ class CarouselForecast:
         self.keeping: Counter[int] = Counter()
         self._page_size = page_size
         self._overlap = overlap
-        self._late = late
+        self._opened = opened
         self._rules = rules
         self._queue = deque(queue)
         self._planner = planner
@@ -95,26 +95,37 @@ class CarouselForecast:
 
     def advance(self) -> None:
         """Go on to the next decode step."""
+        opened, self._opened = self._opened, False
         if not self._overlap:
-            self._take_back_and_admit()
+            ended = self._take_back()
+            if self._opens(ended) or opened:
+                self._admit()
         else:
-            if self._late and self._admit():
+            if opened and self._admit() and self._opens(self._take_back()):
                 # The prefill ran, and with it the last step's requests were seen to end.
-                self._take_back_and_admit()
-            if self.crossing(self.step + 1) > self.free:
-                # The step is put off until the pages of those that end have come back.
-                self._take_back_and_admit()
+                self._admit()
+            if self.crossing(self.step + 1) > self.free and self._take_back():
+                # The step is put off: those that are about to end sit out, and their pages come back.
+                self._admit()
         self.step += 1
         self.free += self._returning - self.crossing(self.step)
-        self._late = self._returning > 0
+        # They sit out, and so leave the batch with this step.
+        self._opened |= self._returning > 0
         self._returning = 0
         self._leave()
 
-    def _take_back_and_admit(self) -> None:
-        if self._returning:
-            self.free += self._returning
-            self._returning = 0
-            self._admit()
+    def _take_back(self) -> bool:
+        """The pages of the requests that ended with the last step come back; whether there are any."""
+        pages, self._returning = self._returning, 0
+        self.free += pages
+        return pages > 0
+
+    def _opens(self, ended: bool) -> bool:
+        """Whether requests that were seen to end open admission at once. If not, they leave with the next step."""
+        if self._rules.ended_rows_leave_before_admission:
+            return ended
+        self._opened |= ended
+        return False
 
     def _admit(self) -> bool:
         """A pass of admissions; whether anybody was admitted."""

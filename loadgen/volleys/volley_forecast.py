@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..requests.request import PlannedRequest
+from ..requests.planned_request import PlannedRequest
 from ..sglang.pages import Pool
 from ..sglang.releases import NEWEST
-from ..sglang.request import Shape
 from ..sglang.rules import Rules
 from ..sglang.scheduler import NotServable, Request, Scheduler
+from ..sglang.shape import Shape
 from ..sglang.steps import ModelStep
 
 _LONGEST = 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..sglang.request import Segment, Shape
+from ..sglang.shape import Segment, Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 
-from service.simulation.calls import Asked, Call
+from service.simulation.calls import GenerateBody, OpenCall
 from service.simulation.engine import RequestRefused, SchedulerFailure, ServedRequest, SimulatedEngine
-from service.simulation.http import Connection, listen
+from service.simulation.http import HttpConnection, listen
 from service.simulation.launch import Launch
 from service.simulation.metrics import exposition
 
@@ -30,11 +30,11 @@ class SimulatedServer:
         self._engine = engine
         self._clock = launch.clock
         self._arrived = asyncio.Event()
-        self._connections: set[Connection] = set()
-        self._calls: dict[Connection, Call] = {}
-        self._by_request: dict[ServedRequest, Call] = {}
+        self._connections: set[HttpConnection] = set()
+        self._calls: dict[HttpConnection, OpenCall] = {}
+        self._by_request: dict[ServedRequest, OpenCall] = {}
         self._listener: asyncio.Server | None = None
-        self._routes: dict[tuple[str, str], Callable[[Connection, bytes], None]] = {
+        self._routes: dict[tuple[str, str], Callable[[HttpConnection, bytes], None]] = {
             ("POST", "/generate"): self._generate,
             ("POST", "/flush_cache"): self._flush,
             ("POST", "/abort_request"): self._abort,
@@ -82,12 +82,12 @@ class SimulatedServer:
         """Send what has come: tokens of streams, and answers that are whole."""
         now = self._clock.now()
         ended = self._engine.take_ended(now)
-        for call in [call for call in self._calls.values() if call.asked.stream]:
+        for call in [call for call in self._calls.values() if call.generate.stream]:
             call.tell(now)
         for request in ended:
-            asked_by = self._by_request.pop(request, None)
-            if asked_by is not None and asked_by.ended(now):
-                self._calls.pop(asked_by.connection, None)
+            owner = self._by_request.pop(request, None)
+            if owner is not None and owner.ended(now):
+                self._calls.pop(owner.connection, None)
 
     def _fall_silent(self) -> None:
         if self._listener is not None:
@@ -98,32 +98,32 @@ class SimulatedServer:
 
     # -- what is asked
 
-    def asked(self, connection: Connection, method: str, path: str, body: bytes) -> None:
+    def received(self, connection: HttpConnection, method: str, path: str, body: bytes) -> None:
         route = self._routes.get((method, path))
         if route is None:
             connection.answer(HTTPStatus.NOT_FOUND, {"detail": "Not Found"})
         else:
             route(connection, body)
 
-    def hung_up(self, connection: Connection) -> None:
+    def hung_up(self, connection: HttpConnection) -> None:
         call = self._calls.pop(connection, None)
         if call is not None:
             self._take_back(call)
 
-    def _take_back(self, call: Call) -> None:
+    def _take_back(self, call: OpenCall) -> None:
         for request in call.requests:
             if self._by_request.pop(request, None) is not None:
                 self._engine.abort(request)
         self._arrived.set()
 
-    def _generate(self, connection: Connection, body: bytes) -> None:
+    def _generate(self, connection: HttpConnection, body: bytes) -> None:
         try:
-            asked = Asked.read(body)
-            call = Call(asked, connection, self._launch)
+            generate = GenerateBody.read(body)
+            call = OpenCall(generate, connection, self._launch)
             now = self._clock.now()
             requests = [
                 self._engine.submit(prompt, tokens, now)
-                for prompt, tokens in zip(asked.prompts, asked.max_new_tokens, strict=True)
+                for prompt, tokens in zip(generate.prompts, generate.max_new_tokens, strict=True)
             ]
         except (RequestRefused, ValueError) as error:
             connection.answer(HTTPStatus.BAD_REQUEST, {"error": {"message": str(error)}})
@@ -133,25 +133,25 @@ class SimulatedServer:
         self._by_request |= dict.fromkeys(requests, call)
         self._arrived.set()
 
-    def _abort(self, connection: Connection, body: bytes) -> None:
+    def _abort(self, connection: HttpConnection, body: bytes) -> None:
         for call in list(self._calls.values()):
-            if b'"abort_all"' in body or any(rid and rid.encode() in body for rid in call.asked.rids):
+            if b'"abort_all"' in body or any(rid and rid.encode() in body for rid in call.generate.rids):
                 call.connection.drop()
         connection.answer(HTTPStatus.OK, b"")
 
-    def _flush(self, connection: Connection, _: bytes) -> None:
+    def _flush(self, connection: HttpConnection, _: bytes) -> None:
         done = self._engine.flush()
         connection.answer(HTTPStatus.OK if done else HTTPStatus.BAD_REQUEST, b"Cache flushed." if done else b"")
 
-    def _metrics(self, connection: Connection, _: bytes) -> None:
+    def _metrics(self, connection: HttpConnection, _: bytes) -> None:
         connection.answer(HTTPStatus.OK, exposition(self._engine, self._launch).encode(), _TEXT)
 
-    def _health(self, connection: Connection, _: bytes) -> None:
+    def _health(self, connection: HttpConnection, _: bytes) -> None:
         connection.answer(HTTPStatus.OK, b"")
 
-    def _model_info(self, connection: Connection, _: bytes) -> None:
+    def _model_info(self, connection: HttpConnection, _: bytes) -> None:
         connection.answer(HTTPStatus.OK, {"served_model_name": self._launch.name, "is_generation": True})
 
-    def _server_info(self, connection: Connection, _: bytes) -> None:
+    def _server_info(self, connection: HttpConnection, _: bytes) -> None:
         told = {"version": self._launch.simulation.version, "max_total_num_tokens": self._launch.server.pool.tokens}
         connection.answer(HTTPStatus.OK, told)
