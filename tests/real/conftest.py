@@ -13,6 +13,7 @@ from service.home import Home
 from tests.engine.process.launches import wait_for
 from tests.real.launches import RELEASES
 from tests.real.leftovers import MARK_VARIABLE, marked
+from tests.real.soaks import Soak, soak
 
 _LAST_MOMENTS_SECONDS = 5.0
 
@@ -35,6 +36,12 @@ def installed_releases() -> None:
     if missing:
         commands = " and ".join(f"`lastpage engine install {release}`" for release in missing)
         pytest.fail(f"engines missing: {', '.join(missing)}. `make test` installs them, {commands} too", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def crashed(tmp_path_factory: pytest.TempPathFactory) -> Soak:
+    """A soak on the last release without the clamp, for all that look at its crash."""
+    return soak(tmp_path_factory.mktemp("crashed"), "--engine", RELEASES[1], "--duration", "60s", "--seed", "1")
 
 
 @pytest.fixture(autouse=True)

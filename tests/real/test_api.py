@@ -1,12 +1,12 @@
-"""`lastpage serve` on a real engine: a run is created, watched, reported and cancelled over HTTP."""
+"""`lastpage serve` on a real engine: a run is created, watched and reported over HTTP.
+
+That runs are cancelled, and that what cannot work is refused, stands in tests/simulation.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from service.engine.registry import EngineRegistry
 from service.home import Home
 from tests.engine.process.launches import wait_for
 from tests.real.leftovers import marked
-from tests.real.soaks import LASTPAGE, ROOT
+from tests.serving import serving
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -63,26 +63,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 @pytest.fixture(scope="module")
 def api(home: Home, mark: str) -> Iterator[httpx.Client]:
     """A client of a service, which must leave in order when it is told to."""
-    printed = home.root / "serve.log"
-    with printed.open("w") as output:
-        process = subprocess.Popen(
-            [*LASTPAGE, "serve", "--port", "0"],
-            cwd=ROOT,
-            env={**os.environ, "LASTPAGE_HOME": str(home.root), "PYTHONUNBUFFERED": "1"},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        assert wait_for(lambda: ADDRESS.search(printed.read_text()) is not None, START_SECONDS), printed.read_text()
-        (address,) = set(ADDRESS.findall(printed.read_text()))
-        with httpx.Client(base_url=address, trust_env=False, timeout=60) as client:
-            assert wait_for(lambda: _answers(client, "/readyz"), START_SECONDS), printed.read_text()
-            yield client
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(STOP_SECONDS) == 0, printed.read_text()
-    finally:
-        process.kill()
-        process.wait()
+    with serving(home) as client:
+        yield client
     assert wait_for(lambda: not marked(mark), LAST_MOMENTS_SECONDS), marked(mark)
 
 
@@ -158,57 +140,6 @@ def test_report_comes_with_the_end_and_is_the_one_in_the_folder(api: httpx.Clien
     assert watched.run["id"] in [run["id"] for run in api.get("/v1/runs").json()["runs"]]
 
 
-def test_cancelled_run_is_over_soon_and_so_is_its_engine(api: httpx.Client, watched: Watched, mark: str) -> None:
-    links = api.post("/v1/runs", json={"load": {"duration": "10m"}}).json()["links"]
-    waiting = api.post("/v1/runs", json={}).json()["links"]
-    assert wait_for(lambda: _run(api, links)["status"] == "running", RUN_SECONDS)
-    assert _run(api, waiting)["status"] == "created"
-    assert api.post(waiting["cancel"]).json()["status"] == "cancelled"
-
-    assert marked(mark, engines_only=True)
-    assert api.post(links["cancel"]).status_code == 202
-    began = time.monotonic()
-    assert wait_for(lambda: _run(api, links)["status"] == "cancelled", STOP_SECONDS)
-    print(f"cancelled within {time.monotonic() - began:.1f} s")
-    assert not marked(mark, engines_only=True)
-    report = api.get(links["report"]).json()
-    assert (report["status"], report["crashes"]) == ("cancelled", [])
-    assert api.post(links["cancel"]).status_code == 409
-
-
-@pytest.mark.parametrize(
-    ("spec", "name", "told"),
-    [
-        ({"engine": {"name": "0.0.1"}}, "engine.name", RELEASE),
-        ({"engine": {"page_size": 1}}, "engine.page_size", "2"),
-        ({"engine": {"pool_pages": 2}}, "engine.pool_pages", "at least"),
-        ({"engine": {"args": ["--page-size=64"]}}, "engine.args", "--page-size"),
-        ({"engine": {"model": str(ROOT)}}, "engine.model", "config.json"),
-        ({"load": {"scenario": "loose"}}, "load.scenario", "tight"),
-        ({"load": {"duration": "soon"}}, "load.duration", "5m"),
-        ({"pool": 32}, "pool", "engine"),
-        ({"thresholds": ["luck >= 1"]}, "thresholds", "critical_steps"),
-    ],
-)
-def test_spec_that_cannot_work_is_refused_by_field(
-    api: httpx.Client, spec: dict[str, Any], name: str, told: str, mark: str
-) -> None:
-    runs = len(api.get("/v1/runs").json()["runs"])
-    answer = api.post("/v1/runs", json=spec)
-    assert answer.status_code == 422, answer.text
-    faults = answer.json()["detail"]
-    fault = next((fault for fault in faults if fault["field"].startswith(name)), None)
-    assert fault is not None and set(fault) == {"field", "value", "message"}, faults
-    assert told in fault["message"], fault
-    assert len(api.get("/v1/runs").json()["runs"]) == runs and not marked(mark, engines_only=True)
-
-
-def test_every_fault_of_a_spec_is_told_at_once(api: httpx.Client) -> None:
-    spec = {"engine": {"name": "0.0.1", "args": ["--port", "1"]}, "load": {"scenario": "loose"}}
-    fields = {fault["field"] for fault in api.post("/v1/runs", json=spec).json()["detail"]}
-    assert fields == {"engine.name", "engine.args", "load.scenario"}
-
-
 def _engine_targets(targets: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [group for group in targets if "run_id" in group["labels"]]
 
@@ -232,15 +163,3 @@ def _series(text: str) -> dict[str, float]:
         for sample in family.samples:
             sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
     return sums
-
-
-def _run(api: httpx.Client, links: dict[str, str]) -> dict[str, Any]:
-    run: dict[str, Any] = api.get(links["self"]).json()
-    return run
-
-
-def _answers(api: httpx.Client, path: str) -> bool:
-    try:
-        return api.get(path).status_code == httpx.codes.OK
-    except httpx.TransportError:
-        return False

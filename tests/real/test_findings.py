@@ -18,7 +18,7 @@ RELEASE = "0.5.23"
 
 
 def test_an_engine_in_order_is_found_in_order(tmp_path: Path) -> None:
-    ended = soak(tmp_path, "--engine", RELEASE, "--duration", "60s", "--seed", "11")
+    ended = soak(tmp_path, "--engine", RELEASE, "--duration", "30s", "--seed", "11")
     report = ended.report
     witnesses = report["measures"]["witnesses"]
     print(f"witnesses: {witnesses}, of {report['measures']['requests']['done']} requests that were answered")

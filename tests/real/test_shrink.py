@@ -17,11 +17,6 @@ WITH_CLAMP, WITHOUT_CLAMP = "0.5.23", "0.5.18"
 REGRESSIONS = sorted((ROOT / "tests" / "regressions").glob("*.yaml"))
 
 
-@pytest.fixture(scope="module")
-def crashed(tmp_path_factory: pytest.TempPathFactory) -> Soak:
-    return soak(tmp_path_factory.mktemp("crashed"), "--engine", WITHOUT_CLAMP, "--duration", "60s", "--seed", "1")
-
-
 def test_the_repro_of_a_crash_makes_it_again(crashed: Soak, tmp_path: Path) -> None:
     assert crashed.crash["evidence"]["repro"] == "repro.yaml"
     assert f"lastpage shrink {crashed.folder / 'repro.yaml'}" in crashed.output
