@@ -1,20 +1,23 @@
 """`lastpage soak` on the real releases: what each must be said to have done, and what is left to look at.
 
-What else can be taken away in the middle of a run stands in tests/simulation. That a real server's hang is noticed is in
-test_prometheus.py, and that nothing of it is left when its controller dies or is interrupted, in test_process_real.py.
+What else can be taken away in the middle of a run stands in tests/simulation. That a real server's hang is noticed
+stands in test_prometheus.py, that nothing of it is left when its controller goes in test_process_real.py.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from tests.real.soaks import LASTPAGE, ROOT, Soak, soak
+from tests.real.soaks import LASTPAGE, ROOT, Soak, soak, soaking
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
