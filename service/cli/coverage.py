@@ -33,7 +33,7 @@ def coverage(
     from service.spec.fraction import parse_fraction
 
     try:
-        asked = None if min_share is None else parse_fraction(min_share)
+        least_share = None if min_share is None else parse_fraction(min_share)
     except ValueError as error:
         refuse("min-share", min_share, str(error))
     files = [_report_of(path) for path in runs]
@@ -57,8 +57,8 @@ def coverage(
             write_atomically(svg, coverage_svg(whole, "lastpage: cells of the edge"))
         except OSError as error:
             refuse("svg", str(svg), f"cannot be written: {error.strerror or error}")
-    if asked is not None and whole.share < asked:
-        screen.print(f"{whole.share:.1%} is less than {asked:.1%}")
+    if least_share is not None and whole.share < least_share:
+        screen.print(f"{whole.share:.1%} is less than {least_share:.1%}")
         raise typer.Exit(EXIT_NOT_REACHED)
 
 

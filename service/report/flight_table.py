@@ -105,9 +105,9 @@ def _identity(identity: Identity) -> str:
 
 def _load(load: LoadSteps, recorded: int) -> str:
     after = max(0, recorded - load.before - load.under_load)
-    told = f"under load, as the report counts: {load.under_load:,} of these steps; {load.before:,} came before, in "
-    told += f"warm-up and calibration, and {after:,} after"
-    return f"{told}, which --all shows" if after and load.under_load else told
+    text = f"under load, as the report counts: {load.under_load:,} of these steps; {load.before:,} came before, in "
+    text += f"warm-up and calibration, and {after:,} after"
+    return f"{text}, which --all shows" if after and load.under_load else text
 
 
 def _totals(totals: Totals) -> str:
