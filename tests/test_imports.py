@@ -50,3 +50,42 @@ def test_importing_service_costs_nothing() -> None:
 
 def test_importing_an_engine_module_that_is_stdlib_only_pulls_nothing_in() -> None:
     assert imported(ROOT / "service" / "engine" / "__init__.py") == set()
+
+
+# The order of rooms: each may import those before it, never one behind it. A new room has its place here.
+SERVICE = [
+    *("errors", "concurrency", "event_loop", "files", "plugin", "home", "measures"),
+    *("engine", "spec", "runs", "store", "execution", "simulation", "monitoring", "shrink", "report"),
+    *("controller", "api", "cli"),
+]
+LOADGEN = [
+    *("errors", "clock", "statistics", "traces", "sglang", "requests", "http", "checks"),
+    *("coverage", "volleys", "scenarios", "shrink", "driver"),
+]
+
+
+def rooms_imported(path: Path, package: str) -> set[str]:
+    """The rooms of its own package from which a file imports."""
+    names = set()
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    for level, name in imported(path):
+        absolute = [*parts[: len(parts) - level], name] if level else [name]
+        room = ".".join(filter(None, absolute)).split(".")
+        if room[0] == package and len(room) > 1:
+            names.add(room[1])
+    return names
+
+
+@pytest.mark.parametrize(("package", "order"), [("service", SERVICE), ("loadgen", LOADGEN)])
+def test_each_room_imports_only_those_before_it(package: str, order: list[str]) -> None:
+    place = {room: number for number, room in enumerate(order)}
+    rooms = {path.relative_to(ROOT / package).parts[0].removesuffix(".py") for path in modules(package)} - {"__init__"}
+    assert rooms == set(order)
+    back = [
+        f"{path.relative_to(ROOT)} imports {package}.{room}"
+        for path in modules(package)
+        if (own := path.relative_to(ROOT / package).parts[0].removesuffix(".py")) != "__init__"
+        for room in rooms_imported(path, package)
+        if room != own and place[room] > place[own]
+    ]
+    assert back == []
