@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.spec.duration import format_duration, parse_duration
-from service.spec.fraction import parse_share
+from service.spec.fraction import parse_fraction
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from service.spec.fraction import parse_share
     [(0.9, 0.9), (1, 1.0), ("0.9", 0.9), ("90%", 0.9), (" 100% ", 1.0), ("0.5%", 0.005), (1e-9, 1e-9)],
 )
 def test_a_share_is_a_number_or_a_percentage(written: Any, share: float) -> None:
-    assert parse_share(written) == pytest.approx(share, rel=1e-12)
+    assert parse_fraction(written) == pytest.approx(share, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,11 @@ def test_a_share_is_a_number_or_a_percentage(written: Any, share: float) -> None
 )
 def test_what_is_no_share_is_refused_with_what_is_allowed(written: Any) -> None:
     with pytest.raises(ValueError, match="not a share; allowed: a number above 0 and up to 1, or a percentage"):
-        parse_share(written)
+        parse_fraction(written)
 
 
 def test_a_share_of_the_longest_text_is_read() -> None:
-    assert parse_share("0." + "5" * 98) == pytest.approx(5 / 9)
+    assert parse_fraction("0." + "5" * 98) == pytest.approx(5 / 9)
 
 
 @pytest.mark.parametrize(
