@@ -168,8 +168,8 @@ class _Shrinking:
 
 def _wave_line(wave: WaveSpec) -> str:
     """A wave for people: when and how it is sent, in the words of a spec, and what."""
-    told = wave.model_dump(exclude={"requests"}, exclude_defaults=True)
-    words = ", ".join(name if value is True else f"{name} {value:g}" for name, value in told.items())
+    conditions = wave.model_dump(exclude={"requests"}, exclude_defaults=True)
+    words = ", ".join(name if value is True else f"{name} {value:g}" for name, value in conditions.items())
     requests = shorten(wave.requests, _WIDTH, placeholder=" ...")
     return f"{words}: {requests}" if words else requests
 
