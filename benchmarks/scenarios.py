@@ -34,7 +34,7 @@ from service.execution.preflight import prepare
 from service.files import write_atomically
 from service.home import Home
 from service.report.json_report import read_report
-from service.report.report import Shown
+from service.report.report import ReportExtract
 from service.runs.coverage import read_back
 from service.runs.folder import REPORT_FILE
 from service.spec.duration import format_duration
@@ -87,7 +87,7 @@ def finished_report(folder: Path, spec: RunSpec) -> Report | None:
     try:
         report: Report = read_report(folder / REPORT_FILE)
         same = RunSpec.model_validate(report["spec"]) == spec
-        told = Shown.model_validate(report)
+        told = ReportExtract.model_validate(report)
         if told.measures.coverage is not None:
             read_back(told.measures.coverage)
     except (OSError, ValueError, LookupError, TypeError):

@@ -72,21 +72,21 @@ def _of_run(path: Path) -> Coverage:
     from pydantic import ValidationError
 
     from service.report.json_report import read_report
-    from service.report.report import Shown
+    from service.report.report import ReportExtract
     from service.runs.coverage import read_back
     from service.spec.faults import faults_of
 
     file = _report_of(path)
     damaged = f"{file.name} is no report of a run, or a damaged one"
     try:
-        coverage = Shown.model_validate(read_report(file)).measures.coverage
+        coverage = ReportExtract.model_validate(read_report(file)).measures.coverage
         if coverage is None:
             refuse("run", str(path), "its report has no coverage: no load was made, or an older release wrote it")
         return read_back(coverage)
     except OSError as error:
         refuse("run", str(path), f"{file.name} cannot be read: {error.strerror or error}")
     except ValidationError as error:
-        faults = faults_of(error, Shown)
+        faults = faults_of(error, ReportExtract)
         refuse("run", str(path), "; ".join([f"{damaged}: {faults[0]}", *map(str, faults[1:_FAULTS_TOLD])]))
     except ValueError as error:
         refuse("run", str(path), f"{damaged}: {str(error).splitlines()[0]}")

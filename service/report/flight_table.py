@@ -14,7 +14,7 @@ from service.plugin.flight import STEP_FIELDS, AllocationOutcome, DecodeStep, Id
 from service.plugin.flight_reader import FlightReader
 from service.plugin.measures import RECORDED, Measure
 from service.report.json_report import read_report
-from service.report.report import Shown
+from service.report.report import ReportExtract
 from service.runs.folder import REPORT_FILE
 
 _OUTCOMES = {
@@ -35,7 +35,7 @@ class LoadSteps(NamedTuple):
 def load_beside(recording: Path) -> LoadSteps | None:
     """What the report beside a recording says of it; None when there is none, or none that says it."""
     try:
-        measures = Shown.model_validate(read_report(recording.parent / REPORT_FILE)).measures
+        measures = ReportExtract.model_validate(read_report(recording.parent / REPORT_FILE)).measures
     except (OSError, ValueError):
         return None
     if not {"steps_before_load", "decode_steps"} <= measures.model_fields_set:

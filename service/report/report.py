@@ -85,7 +85,7 @@ class Report(Value):
         )
 
 
-class Shown(Value):
+class ReportExtract(Value):
     """What is read back of a report, of an older release too, whose spec may be none today."""
 
     measures: Measures

@@ -10,7 +10,7 @@ import pytest
 
 from service.files import write_atomically
 from service.report.json_report import build_report, write_report
-from service.report.report import Report, Shown
+from service.report.report import Report, ReportExtract
 from service.runs.model import Run, RunStatus, Verdict
 from service.spec.parsing import parse_spec
 from service.spec.spec import RunSpec
@@ -103,4 +103,4 @@ def test_the_report_is_one_of_its_own_schema(tmp_path: Path) -> None:
     for run in (crashed(tmp_path), crashed(tmp_path).model_copy(update={"engine": None})):
         built = build_report(run)
         assert Report.model_validate(built).model_dump(mode="json", by_alias=True) == built
-        assert Shown.model_validate(built).measures == run.measures
+        assert ReportExtract.model_validate(built).measures == run.measures
