@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from rich.console import Console
 
 from benchmarks.arguments import keep_faults, out_faults, pools_asked, refuse, seconds_asked, set_aside
@@ -29,15 +29,14 @@ from loadgen.scenarios import SCENARIOS, Scenario
 from service import event_loop
 from service.cli.soak import EXIT_INTERRUPTED, EXIT_SPEC, soak
 from service.controller import build_controller
-from service.engine.crash.crash import Crash
 from service.engine.registry import DEFAULT_RELEASE
 from service.execution.preflight import prepare
 from service.files import write_atomically
 from service.home import Home
 from service.report.json_report import read_report
+from service.report.report import ReportExtract
 from service.runs.coverage import read_back
 from service.runs.folder import REPORT_FILE
-from service.runs.model import EngineInfo, Finding, Measures
 from service.spec.duration import format_duration
 from service.spec.faults import Fault, InvalidSpec
 from service.spec.parsing import parse_spec
@@ -52,15 +51,6 @@ _SECONDS = 60.0
 _SEED = 1
 # What does not fit together when a scenario cannot work on a pool.
 _OF_THE_POOL = ("engine.pool_pages", "engine.page_size", "load.options")
-
-
-class _Shown(BaseModel):
-    """What a report has to tell so that it can be shown."""
-
-    measures: Measures
-    crashes: tuple[Crash, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    engine: EngineInfo | None = None
 
 
 class Interrupted(Exception):
@@ -97,7 +87,7 @@ def finished_report(folder: Path, spec: RunSpec) -> Report | None:
     try:
         report: Report = read_report(folder / REPORT_FILE)
         same = RunSpec.model_validate(report["spec"]) == spec
-        told = _Shown.model_validate(report)
+        told = ReportExtract.model_validate(report)
         if told.measures.coverage is not None:
             read_back(told.measures.coverage)
     except (OSError, ValueError, LookupError, TypeError):

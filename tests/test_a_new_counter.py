@@ -41,6 +41,7 @@ from prometheus_client import REGISTRY, generate_latest
 from rich.console import Console
 
 from loadgen.driver import Tally
+from loadgen.scenarios import Restarts
 from service.execution.measuring import measures_of
 from service.execution.recording import Recording
 from service.monitoring.metrics import ControllerMetrics
@@ -77,7 +78,7 @@ recording = Recording(flight)
 for _ in range(3):
     prefill()
 
-measures = measures_of(recording, Tally(), 0, 1.0, [])
+measures = measures_of(recording, Tally(), 0, 1.0, Restarts())
 now = datetime.now(timezone.utc)
 run = Run(id="r", spec=RunSpec(), folder=Path("."), created_at=now, started_at=now, measures=measures)
 controller = ControllerMetrics()

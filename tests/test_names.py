@@ -10,7 +10,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 SAME_THING = {
-    "admission": "the rules of SGLang's admission",
     "check": "the look at an engine: `plugin/check.py` runs in its interpreter, `engine/check.py` reads it",
     "coverage": "which cells of the edge were hit: counted, kept in a run, and the command that shows it",
     "engine": "the subcommand of that name, and the engine of the simulation",
@@ -58,3 +57,7 @@ def modules() -> dict[str, list[str]]:
 def test_modules_have_the_same_name_only_where_they_are_about_the_same_thing() -> None:
     others = {name: places for name, places in repeated(modules()).items() if name not in SAME_THING}
     assert others == {}, "rename one, or say in SAME_THING what both are"
+
+
+def test_every_name_that_several_modules_may_have_is_one_that_several_have() -> None:
+    assert SAME_THING.keys() <= repeated(modules()).keys()

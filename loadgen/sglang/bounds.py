@@ -45,8 +45,9 @@ def free_beside_cache(rows: int) -> int:
 
 
 def most_pages_of_a_row(server: ServerConfiguration) -> int:
-    """The most pages that a row holds at its end; where rows do not sit out, it may decode once more (`rules.py`)."""
-    return most_pages_of_a_request(server.pool, server.rules, once_more=not server.rules.rows_about_to_end_sit_out)
+    """The most pages that a row holds at its end, which it may decode beyond (`Rules.rows_about_to_end_sit_out`)."""
+    once_more = server.overlap and not server.rules.rows_about_to_end_sit_out
+    return most_pages_of_a_request(server.pool, server.rules, once_more=once_more)
 
 
 def fewest_pages_of_rows(

@@ -76,18 +76,18 @@ class ServerModel:
         configuration = ServerConfiguration(case.pool, self.overlap, self.prefix_cache, rules=self.rules)
         waves = Waves(configuration, WavesOptions(waves=case.written()), seed=0)
         under_way: deque[tuple[int, tuple[PlannedRequest, ...]]] = deque()
-        sent = seen = checked = 0
+        requests_sent = seen = checked = 0
         for iteration in range(_MOST_ITERATIONS):
             if iteration % poll == 0:
                 steps = server.steps[seen:]
                 seen += len(steps)
-                open_requests = sent - len(server.ended)
+                open_requests = requests_sent - len(server.ended)
                 if waves.finished and not open_requests:
                     return False
                 wave = waves.next_wave(Observation(iteration / _ITERATIONS_A_SECOND, steps, open_requests))
                 if wave.requests:
                     under_way.append((iteration + travel, wave.requests))
-                    sent += len(wave.requests)
+                    requests_sent += len(wave.requests)
             while under_way and under_way[0][0] <= iteration:
                 for request in under_way.popleft()[1]:
                     server.submit(request.shape)

@@ -1,22 +1,33 @@
-"""Volleys aimed at one decode step in which the free pages are just those that are needed (pure).
+"""Candidates for volleys with one decode step of a given kind, in which as many pages are free as needed (pure).
 
-Pages held and pages needed add up: rows that cross at the step, trailing rows, and as many pages as the
-pool lacks to `need` free ones, held by whichever row is convenient. What stands in the way is admission
-(`schedule_policy.py`, `PrefillAdder`): within a pass each request is charged a page too many, and a request that does
-not fit closes admission until somebody leaves. It is met in four ways, of which a candidate takes some:
+A candidate is a list of requests. Before the step they hold all pages of the pool but those that the step needs. Four
+rows in a pool of 10 pages, for a step that needs 2 pages and has 1 trailing row:
 
-- the extra pages are held by the last rows, which the first pass does not admit and the second does;
-- rows that cross at earlier steps, and go on, eat pages that admission has left over;
-- with overlap scheduling, a request that ended with the step before still holds its pages, and is no row any more
-  (`Scheduler.update_running_batch`);
-- *openers*, requests of one or two tokens, end and so open admission again for those that wait.
+    row   holds     crosses
+    1     1 page    in step 2
+    2     1 page    never
+    3     1 page    in step 2
+    4     5 pages   never: it is behind row 3, so it is trailing
 
-A retraction (`ScheduleBatch.retract_decode`) takes the row with the fewest new tokens, of those the one with the
-longest prompt, and leaves the others sorted by the same order. So the rows that are to be trailing
-join later, with openers, and the victim with them.
+Step 2 needs 2 pages, and 10 - 8 = 2 are free. It does not matter which row holds the pages that are too many.
 
-A candidate need not hit: it is tried on the model of the scheduler. `attempt` 0 and the next few take what is most
-often right; all others are drawn.
+Admission stands in the way (`schedule_policy.py`, `PrefillAdder`). A pass charges each request a page too many, and a
+request that does not fit closes admission until another one leaves. There are four ways round it, and a candidate takes
+some of them:
+
+- The last rows hold the pages that are too many. The first pass does not admit them and the second does. Above, the
+  first pass charges rows 1 to 3 two pages each. That leaves 4, too few for row 4. The second pass finds 7 free.
+- Some rows cross at earlier steps and go on. They take the pages that admission has left over.
+- With overlap scheduling, a request that ended with the step before still holds its pages, and is no row any more
+  (`Scheduler.update_running_batch`).
+- *Openers* are requests of one or two tokens. They end soon, and admission is open again for the requests that wait.
+
+A retraction (`ScheduleBatch.retract_decode`) takes the row with the fewest new tokens; of several, the one with the
+longest prompt. The rows that stay are sorted in the same way. So the rows that are to be trailing join late, after
+openers, and the row that is to be retracted, the *victim*, joins with them.
+
+A candidate need not hit: it is tried on the model of the scheduler. The first attempts take what is most often right,
+the later ones are random.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        told = Headers(scope=scope).get("content-length", "")
-        announced = int(told) if told.isdecimal() and len(told) < 20 else 0
+        length = Headers(scope=scope).get("content-length", "")
+        announced = int(length) if length.isdecimal() and len(length) < 20 else 0
         came = 0
 
         async def limited() -> Message:

@@ -14,6 +14,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from service.api.dependencies import ManagerDependency
 from service.api.errors import ErrorBody, error_answer
 from service.report.json_report import build_report
+from service.report.report import Report
 from service.runs.events import EventType, RunEvent
 from service.runs.manager import RunManager
 from service.runs.model import Run, RunStatus
@@ -80,7 +81,11 @@ async def cancel_run(run_id: str, manager: ManagerDependency) -> RunView:
     return view(await manager.cancel(run_id))
 
 
-@router.get("/{run_id}/report", responses={404: {"model": ErrorBody}, 406: {"model": ErrorBody}, 409: {}})
+@router.get(
+    "/{run_id}/report",
+    response_model=Report,
+    responses={404: {"model": ErrorBody}, 406: {"model": ErrorBody}, 409: {"model": ErrorBody}},
+)
 async def show_report(
     run_id: str, manager: ManagerDependency, accept: Annotated[str, Header()] = "*/*"
 ) -> JSONResponse:
@@ -90,7 +95,11 @@ async def show_report(
     return await _report(run_id, manager)
 
 
-@router.get("/{run_id}/report.{suffix}", responses={404: {"model": ErrorBody}, 406: {"model": ErrorBody}, 409: {}})
+@router.get(
+    "/{run_id}/report.{suffix}",
+    response_model=Report,
+    responses={404: {"model": ErrorBody}, 406: {"model": ErrorBody}, 409: {"model": ErrorBody}},
+)
 async def show_report_file(run_id: str, suffix: str, manager: ManagerDependency) -> JSONResponse:
     """The report of a run that has ended, in the format of the suffix."""
     return await _report(run_id, manager) if suffix == "json" else _not_acceptable("suffix", suffix)

@@ -191,8 +191,8 @@ def panel(run: Run, progress: Progress | None, launching: str = "") -> Panel:
     grid.add_row("crashes", Text(f"{measures.crashes:,}", style="bold red" if measures.crashes else "green"))
     found = Text(_findings_text(measures), style="bold red" if measures.findings else "green")
     grid.add_row("findings", found)
-    told = (*map(crash_text, run.crashes), *map(finding_text, run.findings))
-    return _framed(heading, grid, *told)
+    texts = (*map(crash_text, run.crashes), *map(finding_text, run.findings))
+    return _framed(heading, grid, *texts)
 
 
 def _framed(*contents: RenderableType) -> Panel:

@@ -33,7 +33,7 @@ def coverage(
     from service.spec.fraction import parse_fraction
 
     try:
-        asked = None if min_share is None else parse_fraction(min_share)
+        least_share = None if min_share is None else parse_fraction(min_share)
     except ValueError as error:
         refuse("min-share", min_share, str(error))
     files = [_report_of(path) for path in runs]
@@ -57,8 +57,8 @@ def coverage(
             write_atomically(svg, coverage_svg(whole, "lastpage: cells of the edge"))
         except OSError as error:
             refuse("svg", str(svg), f"cannot be written: {error.strerror or error}")
-    if asked is not None and whole.share < asked:
-        screen.print(f"{whole.share:.1%} is less than {asked:.1%}")
+    if least_share is not None and whole.share < least_share:
+        screen.print(f"{whole.share:.1%} is less than {least_share:.1%}")
         raise typer.Exit(EXIT_NOT_REACHED)
 
 
@@ -72,22 +72,21 @@ def _of_run(path: Path) -> Coverage:
     from pydantic import ValidationError
 
     from service.report.json_report import read_report
-    from service.runs.coverage import EdgeCoverage, read_back
+    from service.report.report import ReportExtract
+    from service.runs.coverage import read_back
     from service.spec.faults import faults_of
 
     file = _report_of(path)
     damaged = f"{file.name} is no report of a run, or a damaged one"
     try:
-        measures = read_report(file)["measures"]
-        if measures.get("coverage") is None:
+        coverage = ReportExtract.model_validate(read_report(file)).measures.coverage
+        if coverage is None:
             refuse("run", str(path), "its report has no coverage: no load was made, or an older release wrote it")
-        return read_back(EdgeCoverage.model_validate(measures["coverage"]))
+        return read_back(coverage)
     except OSError as error:
         refuse("run", str(path), f"{file.name} cannot be read: {error.strerror or error}")
     except ValidationError as error:
-        faults = faults_of(error, EdgeCoverage, "measures.coverage")
+        faults = faults_of(error, ReportExtract)
         refuse("run", str(path), "; ".join([f"{damaged}: {faults[0]}", *map(str, faults[1:_FAULTS_TOLD])]))
-    except (KeyError, TypeError, AttributeError):
-        refuse("run", str(path), damaged)
     except ValueError as error:
         refuse("run", str(path), f"{damaged}: {str(error).splitlines()[0]}")

@@ -39,8 +39,8 @@ _VERDICT = "Verdict"
 _OUTPUT = "Spec and output"
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         version()
         raise typer.Exit
 

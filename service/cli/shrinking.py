@@ -23,7 +23,7 @@ from service.home import Home
 from service.runs.active_run import utc_now
 from service.runs.device_lock import DeviceLock
 from service.runs.folder import files_of_a_run, new_run_id, write_spec
-from service.shrink.session import SHRUNK_FILE, TRIALS_FILE, End, Session
+from service.shrink.shrink_session import SHRUNK_FILE, TRIALS_FILE, End, ShrinkSession
 from service.shrink.trials import EngineTrials
 from service.spec.duration import format_duration
 from service.spec.faults import Fault, InvalidSpec
@@ -93,7 +93,7 @@ class _Shrinking:
         self._folder = folder
         self._budget = budget
         self._console = console
-        self._session: Session | None = None
+        self._session: ShrinkSession | None = None
         self._began = time.monotonic()
 
     async def carry_out(self, device: Path) -> int:
@@ -111,7 +111,7 @@ class _Shrinking:
             self._began = time.monotonic()
             async with EngineTrials(self._repro, self._prepared, self._folder, self._tell) as trials:
                 model = self._model()
-                self._session = Session(
+                self._session = ShrinkSession(
                     self._repro, trials, self._folder, self._tell, budget_seconds=self._budget, model=model
                 )
                 self._tell(f"to shrink: {self._session.original}; crash {self._session.kind or 'of any kind'}")
@@ -168,8 +168,8 @@ class _Shrinking:
 
 def _wave_line(wave: WaveSpec) -> str:
     """A wave for people: when and how it is sent, in the words of a spec, and what."""
-    told = wave.model_dump(exclude={"requests"}, exclude_defaults=True)
-    words = ", ".join(name if value is True else f"{name} {value:g}" for name, value in told.items())
+    conditions = wave.model_dump(exclude={"requests"}, exclude_defaults=True)
+    words = ", ".join(name if value is True else f"{name} {value:g}" for name, value in conditions.items())
     requests = shorten(wave.requests, _WIDTH, placeholder=" ...")
     return f"{words}: {requests}" if words else requests
 

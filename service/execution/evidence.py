@@ -94,10 +94,10 @@ def describe_crash(
     if recording is not None:
         evidence |= {"flight": FLIGHT_FILE, "steps": STEPS_FILE}
     last = steps[-1] if steps else None
-    told = (crash.reason, crash.line.strip(), str(alarm.death) if alarm.death else "")
+    reasons = (crash.reason, crash.line.strip(), str(alarm.death) if alarm.death else "")
     return crash.model_copy(
         update={
-            "reason": "; ".join(dict.fromkeys(part for part in told if part)),
+            "reason": "; ".join(dict.fromkeys(part for part in reasons if part)),
             "step": last.step if last else None,
             "seconds_after_ready": (last.at_ns - ready_ns) / 1e9 if last else None,
             "noticed_after_seconds": (alarm.noticed_ns - alarm.since_ns) / 1e9,

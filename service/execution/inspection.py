@@ -134,8 +134,8 @@ class Inspection:
         pool = self._server.pool
         questions = [*witnesses.questions()]
         for batch in batches(questions, pool.pages // 2, pool.page_size, _MOST_TOGETHER):
-            asked = [GenerateRequest(question.prompt, question.longest) for question in batch]
-            for question, known in zip(batch, await self._client.score(asked), strict=True):
+            requests = [GenerateRequest(question.prompt, question.longest) for question in batch]
+            for question, known in zip(batch, await self._client.score(requests), strict=True):
                 self._take(witnesses.compare(question, known))
 
     def new_findings(self) -> list[Finding]:
@@ -151,9 +151,9 @@ class Inspection:
 
     def added_to(self, measures: Measures) -> Measures:
         """Measures, with what was found."""
-        return measures.model_copy(update={**counts(self.findings), "witnesses": self._told()})
+        return measures.model_copy(update={**counts(self.findings), "witnesses": self._witness_measures()})
 
-    def _told(self) -> WitnessMeasures:
+    def _witness_measures(self) -> WitnessMeasures:
         share, calibration, witnesses = self._spec.load.witness_share, self._calibration, self._witnesses
         if witnesses is None:
             return WitnessMeasures(share=share, off=calibration.off or "the load never began")

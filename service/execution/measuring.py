@@ -53,8 +53,8 @@ def measures_of(
 
 def _surplus(steps: Mapping[int, int], whole: bool) -> dict[str, int]:
     """Crossing steps by surplus; those nearest to tight, or all."""
-    told = sorted(steps, key=abs)[: None if whole else _SURPLUSES_TOLD]
-    return {str(surplus): steps[surplus] for surplus in sorted(told)}
+    shown = sorted(steps, key=abs)[: None if whole else _SURPLUSES_TOLD]
+    return {str(surplus): steps[surplus] for surplus in sorted(shown)}
 
 
 def histograms_of(recording: Recording, tally: Tally) -> dict[str, Counts]:

@@ -128,11 +128,11 @@ def _port(spec: RunSpec) -> list[Fault]:
 
 
 def _starve_seconds(spec: RunSpec) -> list[Fault]:
-    asked, hang = spec.load.starve_seconds, spec.engine.hang_seconds
-    if asked is None or asked < hang:
+    starve, hang = spec.load.starve_seconds, spec.engine.hang_seconds
+    if starve is None or starve < hang:
         return []
     message = f"a request that starves would be taken for a hang; allowed: less than engine.hang_seconds, {hang:g}"
-    return [Fault(field="load.starve_seconds", value=asked, message=message)]
+    return [Fault(field="load.starve_seconds", value=starve, message=message)]
 
 
 def _engine(spec: RunSpec, home: Home) -> tuple[Engine | None, EngineCheck | None, list[Fault]]:
@@ -171,8 +171,8 @@ def _model(spec: RunSpec, home: Home, profile: Profile) -> tuple[Path | None, Mo
 def _coverage(spec: RunSpec, server: ServerConfiguration) -> list[Fault]:
     """What is asked of the coverage of the edge where nothing of it can be reached."""
     thresholds = map(Threshold.parse, spec.thresholds)
-    asked = [str(each) for each in thresholds if each.measure == COVERAGE_SHARE and not each.holds(0)]
-    if spec.load.until_coverage is None and not asked:
+    texts = [str(each) for each in thresholds if each.measure == COVERAGE_SHARE and not each.holds(0)]
+    if spec.load.until_coverage is None and not texts:
         return []
     if Coverage(server).reachable_tight:
         return []
@@ -183,7 +183,7 @@ def _coverage(spec: RunSpec, server: ServerConfiguration) -> list[Fault]:
     )
     if spec.load.until_coverage is not None:
         return [Fault(field="load.until_coverage", value=spec.load.until_coverage, message=message)]
-    return [Fault(field="thresholds", value=text, message=message) for text in asked]
+    return [Fault(field="thresholds", value=text, message=message) for text in texts]
 
 
 def _latencies(spec: RunSpec, scenario: type[Scenario[Any]], options: NoOptions) -> list[Fault]:

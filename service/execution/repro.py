@@ -34,7 +34,13 @@ _LONGEST_NAME = 120
 
 
 def repro_of(
-    spec: RunSpec, sent: Sequence[SentWave], cause: Mapping[str, str], *, run_id: str, engine: str, prefix_cache: bool
+    spec: RunSpec,
+    sent_waves: Sequence[SentWave],
+    cause: Mapping[str, str],
+    *,
+    run_id: str,
+    engine: str,
+    prefix_cache: bool,
 ) -> RunSpec | None:
     """The spec that makes a run's load again up to its end; None when nothing had been sent.
 
@@ -42,16 +48,16 @@ def repro_of(
 
     Args:
         spec: the run's, with its seed.
-        sent: the last waves that it sent.
+        sent_waves: the last waves that it sent.
         cause: labels that say of what it is the repro.
         engine: the name of the engine that failed.
         prefix_cache: whether what was sent before the server was last idle may still matter.
     """
-    waves = wave_specs_of(_kept(sent), idle_is_enough=not prefix_cache)
+    waves = wave_specs_of(_kept(sent_waves), idle_is_enough=not prefix_cache)
     if not waves:
         return None
     labels = {RUN_LABEL: run_id, **cause}
-    if _cut(sent, prefix_cache):
+    if _cut(sent_waves, prefix_cache):
         labels[BEGINS_LABEL] = "in the middle of the load: what had been sent before is not kept"
     options = options_of(waves, *maker_of(spec.load))
     changed = {"scenario": Waves.name, "options": options, "until_coverage": None}
@@ -73,7 +79,7 @@ def options_of(waves: Sequence[WaveSpec], made_by: str | None, made_with: dict[s
 
 
 def keep_repro(
-    run: Run, failure: Crash | Finding, sent: Sequence[SentWave], engine: str, server: ServerConfiguration
+    run: Run, failure: Crash | Finding, sent_waves: Sequence[SentWave], engine: str, server: ServerConfiguration
 ) -> dict[str, str]:
     """Write the repro of a run that failed into its folder; it as evidence, empty when nothing had been sent.
 
@@ -83,7 +89,7 @@ def keep_repro(
     label = CRASH_LABEL if isinstance(failure, Crash) else FINDING_LABEL
     repro = repro_of(
         run.spec,
-        sent,
+        sent_waves,
         {label: failure.kind.value},
         run_id=run.id,
         engine=engine,
@@ -95,19 +101,19 @@ def keep_repro(
     return {"repro": REPRO_FILE}
 
 
-def _kept(sent: Sequence[SentWave]) -> Sequence[SentWave]:
+def _kept(sent_waves: Sequence[SentWave]) -> Sequence[SentWave]:
     """The last waves, as many as a spec can hold."""
     requests = 0
-    for place in range(len(sent) - 1, max(-1, len(sent) - 1 - _MOST_WAVES), -1):
-        requests += len(sent[place].wave.requests)
+    for place in range(len(sent_waves) - 1, max(-1, len(sent_waves) - 1 - _MOST_WAVES), -1):
+        requests += len(sent_waves[place].wave.requests)
         if requests > MOST_REQUESTS:
-            return sent[place + 1 :]
-    return sent[-_MOST_WAVES:]
+            return sent_waves[place + 1 :]
+    return sent_waves[-_MOST_WAVES:]
 
 
-def _cut(sent: Sequence[SentWave], prefix_cache: bool) -> bool:
+def _cut(sent_waves: Sequence[SentWave], prefix_cache: bool) -> bool:
     """Whether waves that may matter are not kept."""
-    kept = _kept(sent)
+    kept = _kept(sent_waves)
     return kept[0].first_number > 1 and (prefix_cache or all(wave.open_requests for wave in kept))
 
 

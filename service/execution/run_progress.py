@@ -58,7 +58,7 @@ class RunProgress:
     def findings(self) -> tuple[Finding, ...]:
         return self._inspection.findings
 
-    def told(self, status: RunStatus = RunStatus.RUNNING) -> Progress:
+    def snapshot(self, status: RunStatus = RunStatus.RUNNING) -> Progress:
         """How the run stands."""
         recording, driver = self._session.recording, self._driver
         last = recording.last_step

@@ -23,7 +23,7 @@ from service.execution.run_progress import RunProgress
 from service.execution.session import EngineSession, launched
 from service.execution.watch import Alarm
 from service.home import Home
-from service.runs.executor import RunObserver
+from service.runs.executor import PreparedRun, RunObserver
 from service.runs.model import Finding, Measures, Run, RunResult, RunStatus
 from service.spec.faults import InvalidSpec
 from service.spec.spec import RunSpec
@@ -42,10 +42,10 @@ class Supervisor:
         prepared, faults = await anyio.to_thread.run_sync(prepare, spec, self._home)
         if prepared is None:
             raise InvalidSpec(faults)
-        return PreparedRun(prepared)
+        return _EngineRun(prepared)
 
 
-class PreparedRun:
+class _EngineRun:
     """A spec with all that it refers to, ready to be carried out."""
 
     def __init__(self, prepared: Prepared) -> None:
@@ -118,7 +118,7 @@ class _RunExecution:
         finally:
             progress.end()
         await self._tell_findings(inspection)
-        await self._observer.progress(progress.told(RunStatus.DRAINING))
+        await self._observer.progress(progress.snapshot(RunStatus.DRAINING))
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._keep_evidence, session, scenario)
         if self._crash is not None:
@@ -139,7 +139,7 @@ class _RunExecution:
         async def tell_progress() -> NoReturn:
             while True:
                 await self._tell_findings(inspection)
-                await self._observer.progress(progress.told())
+                await self._observer.progress(progress.snapshot())
                 await session.clock.sleep(_PROGRESS_SECONDS, _SHORTEST_PROGRESS_SECONDS)
 
         progress.begin(driver)

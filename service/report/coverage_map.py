@@ -70,10 +70,10 @@ def write_coverage_map(run: Run) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    told = run.measures.coverage
-    if told is not None and told.tight:
+    stored = run.measures.coverage
+    if stored is not None and stored.tight:
         title = f"lastpage: cells of the edge hit by {run.spec.load.scenario}, run {run.id}"
-        write_atomically(run.folder / COVERAGE_FILE, coverage_svg(read_back(told), title))
+        write_atomically(run.folder / COVERAGE_FILE, coverage_svg(read_back(stored), title))
 
 
 def _headline(coverage: Coverage) -> Text:

@@ -32,13 +32,13 @@ def fields_of(model: type[BaseModel]) -> Iterator[FieldText]:
     schema = model.model_json_schema()
     definitions: Mapping[str, Any] = schema.get("$defs", {})
     for name, field in model.model_fields.items():
-        told = _resolved(schema["properties"][name], definitions)
+        schema_part = _resolved(schema["properties"][name], definitions)
         annotation = field.annotation
         inner: tuple[FieldText, ...] = ()
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             inner = tuple(fields_of(annotation))
         default = "" if field.is_required() else as_yaml(_plain(field.get_default(call_default_factory=True)))
-        yield FieldText(name, default, _allowed(told, definitions), field.description or "", inner)
+        yield FieldText(name, default, _allowed(schema_part, definitions), field.description or "", inner)
 
 
 def as_yaml(value: Any) -> str:
@@ -58,36 +58,36 @@ def _plain(value: Any) -> Any:
     return getattr(value, "value", value)
 
 
-def _resolved(told: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
-    reference = told.get("$ref")
-    return definitions[reference.rpartition("/")[2]] if reference else told
+def _resolved(schema_part: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+    reference = schema_part.get("$ref")
+    return definitions[reference.rpartition("/")[2]] if reference else schema_part
 
 
-def _allowed(told: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
-    told = _resolved(told, definitions)
-    if "enum" in told:
-        return " or ".join(map(str, told["enum"]))
-    if "const" in told:
-        return str(told["const"])
-    if "anyOf" in told:
-        choices = [_allowed(choice, definitions) for choice in told["anyOf"] if choice.get("type") != "null"]
+def _allowed(schema_part: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    schema_part = _resolved(schema_part, definitions)
+    if "enum" in schema_part:
+        return " or ".join(map(str, schema_part["enum"]))
+    if "const" in schema_part:
+        return str(schema_part["const"])
+    if "anyOf" in schema_part:
+        choices = [_allowed(choice, definitions) for choice in schema_part["anyOf"] if choice.get("type") != "null"]
         return " or ".join(dict.fromkeys(choices))
-    kind = told.get("type")
+    kind = schema_part.get("type")
     if kind == "array":
-        return f"list of: {_allowed(told.get('items', {}), definitions) or 'anything'}"
+        return f"list of: {_allowed(schema_part.get('items', {}), definitions) or 'anything'}"
     if kind == "object":
         return "mapping"
-    return _KINDS.get(str(kind), "anything") + _bounds(told)
+    return _KINDS.get(str(kind), "anything") + _bounds(schema_part)
 
 
-def _bounds(told: Mapping[str, Any]) -> str:
-    lowest, highest = told.get("minimum"), told.get("maximum")
-    above = told.get("exclusiveMinimum")
+def _bounds(schema_part: Mapping[str, Any]) -> str:
+    lowest, highest = schema_part.get("minimum"), schema_part.get("maximum")
+    above = schema_part.get("exclusiveMinimum")
     if above is not None:
         return f", above {above:,}" + (f" to {highest:,}" if highest is not None else "")
     if lowest is not None and highest is not None:
         return f", {lowest:,} to {highest:,}"
     if lowest is not None:
         return f", at least {lowest:,}"
-    longest = told.get("maxLength")
+    longest = schema_part.get("maxLength")
     return f", at most {longest:,} characters" if longest is not None else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +13,8 @@ from rich.text import Text
 from service.plugin.flight import STEP_FIELDS, AllocationOutcome, DecodeStep, Identity, Totals
 from service.plugin.flight_reader import FlightReader
 from service.plugin.measures import RECORDED, Measure
+from service.report.json_report import read_report
+from service.report.report import ReportExtract
 from service.runs.folder import REPORT_FILE
 
 _OUTCOMES = {
@@ -34,10 +35,12 @@ class LoadSteps(NamedTuple):
 def load_beside(recording: Path) -> LoadSteps | None:
     """What the report beside a recording says of it; None when there is none, or none that says it."""
     try:
-        measures = json.loads((recording.parent / REPORT_FILE).read_text(encoding="utf-8"))["measures"]
-        return LoadSteps(int(measures["steps_before_load"]), int(measures["decode_steps"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        measures = ReportExtract.model_validate(read_report(recording.parent / REPORT_FILE)).measures
+    except (OSError, ValueError):
         return None
+    if not {"steps_before_load", "decode_steps"} <= measures.model_fields_set:
+        return None  # an older release wrote it
+    return LoadSteps(measures.steps_before_load, measures.decode_steps)
 
 
 def print_flight(console: Console, reader: FlightReader, last: int, load: LoadSteps | None = None) -> None:
@@ -105,9 +108,9 @@ def _identity(identity: Identity) -> str:
 
 def _load(load: LoadSteps, recorded: int) -> str:
     after = max(0, recorded - load.before - load.under_load)
-    told = f"under load, as the report counts: {load.under_load:,} of these steps; {load.before:,} came before, in "
-    told += f"warm-up and calibration, and {after:,} after"
-    return f"{told}, which --all shows" if after and load.under_load else told
+    text = f"under load, as the report counts: {load.under_load:,} of these steps; {load.before:,} came before, in "
+    text += f"warm-up and calibration, and {after:,} after"
+    return f"{text}, which --all shows" if after and load.under_load else text
 
 
 def _totals(totals: Totals) -> str:

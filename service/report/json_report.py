@@ -8,41 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from service.files import read_text, write_atomically
+from service.report.report import Report
 from service.runs.folder import REPORT_FILE
 from service.runs.model import Run
 
-SCHEMA_VERSION = 2
-"""Grows when a key is renamed, removed or changes its meaning; new keys may appear without that."""
-
 
 def build_report(run: Run) -> dict[str, Any]:
-    """The report of a run, ready for JSON. Times are ISO 8601, UTC."""
-    values = run.model_dump(mode="json")
-    spec = values["spec"]
-    engine = values["engine"] or {
-        "name": spec["engine"]["name"],
-        "profile": None,
-        "sglang_version": None,
-        "allocator": spec["engine"]["allocator"],
-        "arguments": [],
-    }
-    return {
-        "schema": SCHEMA_VERSION,
-        "lastpage_version": lastpage_version(),
-        "id": run.id,
-        "status": values["status"],
-        "detail": values["detail"],
-        "verdict": values["verdict"],
-        "reasons": values["reasons"],
-        "measures": values["measures"],
-        "crashes": values["crashes"],
-        "findings": values["findings"],
-        "engine": engine,
-        "load": {key: value for key, value in spec["load"].items() if key != "seed"},
-        "seed": spec["load"]["seed"],
-        "times": {key: values[key] for key in ("created_at", "started_at", "ready_at", "finished_at")},
-        "spec": spec,
-    }
+    """The report of a run, ready for JSON; `Report` is its schema."""
+    return Report.of(run, lastpage_version()).model_dump(mode="json", by_alias=True)
 
 
 def write_report(run: Run, spare: Path | None = None) -> None:

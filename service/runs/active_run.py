@@ -104,8 +104,8 @@ class LiveRun:
     def abandon(self, result: RunResult) -> None:
         """End the run where `end` failed: neither reported nor stored, but nobody waits for it any longer."""
         if not self.run.status.ended:
-            told = {"status": RunStatus.INTERRUPTED, "detail": result.detail, "verdict": Verdict.INCONCLUSIVE}
-            self.run = self.run.model_copy(update={**told, "finished_at": utc_now()})
+            changes = {"status": RunStatus.INTERRUPTED, "detail": result.detail, "verdict": Verdict.INCONCLUSIVE}
+            self.run = self.run.model_copy(update={**changes, "finished_at": utc_now()})
             self.log.append(EventType.FINISHED, utc_now(), self.run)
         self.ended.set()
 
@@ -115,8 +115,8 @@ class LiveRun:
             await anyio.to_thread.run_sync(self._write_report, run)
         except Exception as error:
             _logger.exception("run %s: report.json could not be written", run.id)
-            told = f"report.json could not be written: {error}"
-            return run.model_copy(update={"detail": f"{run.detail}\n{told}" if run.detail else told})
+            note = f"report.json could not be written: {error}"
+            return run.model_copy(update={"detail": f"{run.detail}\n{note}" if run.detail else note})
         return run
 
     def _judged(self, result: RunResult) -> Run:

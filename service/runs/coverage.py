@@ -104,18 +104,18 @@ def edge_coverage(coverage: Coverage, server: ServerConfiguration, *, cells: boo
     )
 
 
-def read_back(told: EdgeCoverage) -> Coverage:
+def read_back(stored: EdgeCoverage) -> Coverage:
     """The coverage that a run told.
 
     Raises:
         ValueError: it names a cell that is none, that stands among those of another relation, or that no pool of this
             size can have.
     """
-    server = told.server.configuration()
-    hits = {Cell.parse(text): steps for text, steps in told.tight.items()}
+    server = stored.server.configuration()
+    hits = {Cell.parse(text): steps for text, steps in stored.tight.items()}
     if strays := [cell for cell in hits if cell.relation is not Relation.TIGHT]:
         raise ValueError(f"'{strays[0]}' stands among the tight cells, and is none")
-    near = {Cell.parse(text): steps for text, steps in told.near.items()}
+    near = {Cell.parse(text): steps for text, steps in stored.near.items()}
     if strays := [cell for cell in near if cell.relation is Relation.TIGHT]:
         raise ValueError(f"'{strays[0]}' stands among the cells one page over or under the edge, and is none")
     if strays := [cell for cell in hits | near if cell.batch_size > server.pool.tokens]:

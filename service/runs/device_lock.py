@@ -38,7 +38,7 @@ class DeviceLock:
             OSError: the lock cannot be had at all.
         """
         self._holder.parent.mkdir(parents=True, exist_ok=True)
-        told = None
+        announced = None
         while not cancelled.is_set():
             try:
                 self._lock.acquire(blocking=False)
@@ -46,9 +46,9 @@ class DeviceLock:
                 pass
             else:
                 return self._taken(run)
-            if (holder := self._held_by()) != told:
+            if (holder := self._held_by()) != announced:
                 await waiting(holder)
-                told = holder
+                announced = holder
             with anyio.move_on_after(LOOK_AGAIN_SECONDS):
                 await cancelled.wait()
         return False

@@ -165,5 +165,5 @@ class RunSpec(_Section):
     @classmethod
     def _keep_defaults(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         load = info.data.get("load")
-        asked = load.until_coverage if isinstance(load, LoadSpec) else None
-        return tuple(map(str, effective_thresholds(value, until_coverage=asked)))
+        fraction = load.until_coverage if isinstance(load, LoadSpec) else None
+        return tuple(map(str, effective_thresholds(value, until_coverage=fraction)))

@@ -139,3 +139,15 @@ async def test_the_schema_describes_every_endpoint(client: httpx.AsyncClient) ->
         assert path in paths
     for path in ("/v1/runs/{run_id}/report", "/v1/engines", "/v1/scenarios", "/v1/targets", "/metrics", "/healthz"):
         assert path in paths
+
+
+async def test_the_schema_describes_the_report_and_its_measures(client: httpx.AsyncClient) -> None:
+    described = (await client.get("/openapi.json")).json()
+    answer = described["paths"]["/v1/runs/{run_id}/report"]["get"]["responses"]["200"]
+    name = answer["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    report = described["components"]["schemas"][name]
+    assert {"schema", "verdict", "reasons", "measures", "crashes", "engine", "times", "seed"} <= set(
+        report["properties"]
+    )
+    measures = described["components"]["schemas"][report["properties"]["measures"]["$ref"].rpartition("/")[2]]
+    assert {"critical_steps", "critical_share"} <= set(measures["properties"])

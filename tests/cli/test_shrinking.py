@@ -23,7 +23,7 @@ from service.shrink.trials import Attempt
 from service.spec.faults import Fault
 from service.spec.yaml_text import load_yaml
 
-from ..shrink.test_session import MODEL, REPRO, OnModel
+from ..shrink.test_shrink_session import MODEL, REPRO, OnModel
 
 
 class Engine(OnModel):

@@ -42,6 +42,14 @@ def test_every_path_that_the_page_names_exists() -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+def test_every_file_of_the_code_that_the_other_pages_name_exists() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    code = ("service", "loadgen", "dashboards", "benchmarks", "tests")
+    named = {(page.name, name) for page in pages for name in paths(page.read_text()) if name.startswith(code)}
+    assert len({page for page, _ in named}) > 5
+    assert sorted(each for each in named if not (ROOT / each[1]).exists()) == []
+
+
 def test_every_top_folder_with_code_is_on_the_page() -> None:
     holding_code = {path.relative_to(ROOT).parts[0] for path in ROOT.glob("[a-z]*/**/*.py")}
     assert holding_code <= set(FOLDERS)

@@ -10,6 +10,7 @@ import pytest
 
 from service.files import write_atomically
 from service.report.json_report import build_report, write_report
+from service.report.report import Report, ReportExtract
 from service.runs.model import Run, RunStatus, Verdict
 from service.spec.parsing import parse_spec
 from service.spec.spec import RunSpec
@@ -96,3 +97,10 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
         write_atomically(file, "new")
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_the_report_is_one_of_its_own_schema(tmp_path: Path) -> None:
+    for run in (crashed(tmp_path), crashed(tmp_path).model_copy(update={"engine": None})):
+        built = build_report(run)
+        assert Report.model_validate(built).model_dump(mode="json", by_alias=True) == built
+        assert ReportExtract.model_validate(built).measures == run.measures

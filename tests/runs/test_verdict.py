@@ -62,6 +62,15 @@ def test_a_request_that_ended_badly_fails_the_run_and_a_cancelled_one_does_not()
         assert judge(changed(requests={"done": 5, outcome: 1}), DEFAULTS).verdict is Verdict.FAIL
 
 
+def test_a_count_is_told_to_its_last_digit_and_a_share_to_its_sixth() -> None:
+    thresholds = [Threshold.parse("critical_steps >= 12345678"), Threshold.parse("critical_share >= 99.5%")]
+    third = changed(decode_steps=9, crossing_steps=3, tight_steps=3, critical_steps=3)
+    assert judge(third, thresholds).reasons == (
+        "critical_steps is 3, expected >= 12,345,678",
+        "critical_share is 0.333333, expected >= 0.995",
+    )
+
+
 @pytest.mark.parametrize("status", [RunStatus.CANCELLED, RunStatus.INTERRUPTED, RunStatus.FAILED_TO_START])
 def test_a_run_that_did_not_come_to_its_end_can_fail_but_not_pass(status: RunStatus) -> None:
     assert judge(AT_THE_EDGE, DEFAULTS, status).verdict is Verdict.INCONCLUSIVE

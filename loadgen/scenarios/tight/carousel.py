@@ -1,8 +1,17 @@
 """The carousel: which request crosses in which decode step, and what to queue next (pure).
 
-Each request lives just long enough to cross one page boundary, in its last decode step; those at the head of the
-server's waiting queue take the pages that it gives back. The server admits in the order of arrival, so from the
-batch sizes that the probe saw it follows exactly which requests run, and in which decode step each of them will cross.
+Each request crosses one page boundary, in its last decode step. Then it ends, and the first requests of the server's
+waiting queue take the pages that it gives back. Three rows of 2 pages each in a pool of 7, each row with its successor:
+
+    step   crosses   free   need   comes back   the successor holds   free in the next step
+    4      row 1     1      1      3            2                     1
+    5      row 2     1      1      3            2                     1
+    6      row 3     1      1      3            2                     1
+
+So every step is tight, as long as requests wait in the queue.
+
+The server admits in the order of arrival. So the batch sizes that the probe saw say which requests run, and in which
+step each of them will cross.
 """
 
 from __future__ import annotations
@@ -22,11 +31,11 @@ from .requests import QueuedRequest, RunningRequest
 
 _FARTHEST_STEPS = 1000
 _USUAL_SHORTAGE = 8
-"""A part of the rows may be missing before a step is given up to make more of them."""
+"""One row in so many may be missing. When more are, a step is not made tight, so that more rows can join in it."""
 
 
 class OutOfStep(LoadError):
-    """The server did something that the carousel did not foresee, so that what it believes is no longer true.
+    """The server did something that the carousel did not foresee. What runs and what waits is no longer known.
 
     Attributes:
         cause: one of few, without figures.
@@ -119,7 +128,8 @@ class Carousel:
                 return None
             queued = self._next_request(admission, forecast, schedule, barred)
             if queued is None:
-                # Whoever is planned next is in the queue by then, and must not be admitted in this pass.
+                # Nothing is to join in this pass. But a request that is planned for a later pass waits in the queue
+                # by then, and the server would admit it now if it fitted. So it has to be too long for this one.
                 barred = max(barred, admission.left)
             else:
                 requests.append(queued)
@@ -145,6 +155,11 @@ class Carousel:
     def _next_request(
         self, admission: AdmissionPass, forecast: CarouselForecast, schedule: CrossingSchedule, barred: int
     ) -> QueuedRequest | None:
+        """The request to admit next in a pass of admissions; None when no more are to join in it.
+
+        Args:
+            barred: fewest pages that it holds. With fewer it would be admitted earlier, in a pass that is to end.
+        """
         leave, missing = self._targets(admission, forecast, schedule)
         pages = min(admission.free - leave, self._prefill_pages - 1 - admission.pages)
         most = most_admitted(leave, self._rules) - admission.admitted
@@ -163,21 +178,26 @@ class Carousel:
         """Pages to leave free after a pass of admissions, and requests to admit in it."""
         step = admission.step
         leave = forecast.keeping[step] + (forecast.ending[step] or schedule.next_need(step))
-        # What comes back with this step has to be enough for the next, or some of it is left free now.
+        # The pages that come back with this step have to be enough for the next one. Where they are not, more is left
+        # free now.
         lacking = max(0, schedule.at(step + 1).need - forecast.ending[step + 1])
         next_need = forecast.crossing(step + 1) + min(lacking, leave)
         leave = max(leave, forecast.crossing(step) + next_need - forecast.coming_back(step))
         missing = schedule.at(step).others + forecast.ending[step] - (forecast.rows - admission.admitted)
         if missing > leave + schedule.at(step).others // _USUAL_SHORTAGE:
-            # More are admitted when more pages are left: the next step has some to spare, and then there are more rows.
+            # Too few rows run. A pass admits more of them when it leaves more pages free. The next step then has pages
+            # to spare, and more rows run after it.
             leave = max(leave, min(missing, (admission.free + admission.pages) // 2))
         return leave, missing
 
     def _vacant_step(self, first_step: int, forecast: CarouselForecast, schedule: CrossingSchedule) -> int:
-        """The decode step in which a request crosses that joins in `first_step`: the first that lacks one, or any.
+        """The decode step in which a request is to cross that joins in `first_step`.
 
-        Not its first step: the prompt of a request that crosses at once fills its last page to the brim, and SGLang
-        does not admit that into the space that another left.
+        It is the first step in which fewer rows cross than the schedule says; in a mixed phase, any of them. When there
+        is none, it is the last in which the request can cross: its own step `page_size`.
+
+        It is never the request's own first step. A request that crosses at once has a prompt that fills its last page,
+        and SGLang does not admit that into the pages that another one gave back.
         """
         last = first_step + self._page_size - 1
         vacant: list[int] = []
@@ -189,7 +209,7 @@ class Carousel:
             lacking += lack
             if lack and (not scheduled.newest or first_step >= step - PAUSE_STEPS):
                 vacant.append(step)
-            # Those who join later must be enough for all that is then still lacking up to here.
+            # A later step may be taken only if the requests that join later are enough for all steps up to it.
             if vacant and (lacking > joining_later or not schedule.at(first_step).mixed):
                 break
             joining_later += schedule.joining(step)

@@ -1,4 +1,15 @@
-"""From waves that were sent to waves that are written down, and make the same load again (pure)."""
+"""Turns waves that were sent into waves of a spec, which make the same load again (pure).
+
+Three waves, of which the server was idle before the second:
+
+    sent                                    in the spec
+    1 request, at decode step 0             left out: it had ended before the server was idle
+    3 requests, at decode step 60, idle     the first wave, for an idle server
+    1 request, at decode step 75            the second wave, 15 decode steps later
+
+Where the server keeps a prefix cache, what it has cached matters as well. Then no wave is left out, and the second is
+marked as one that waits until the server is idle.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +19,7 @@ from ...requests.notation import write_requests
 from ...requests.wave import SentWave
 from .scenario import WaveSpec
 
-# A driver that looks often sends waves closer to each other than this by the way alone.
+# Waves come this close to each other without any pause that was meant: a driver looks every few milliseconds.
 _LONG_PAUSE_SECONDS = 0.05
 
 
@@ -17,8 +28,8 @@ def wave_specs_of(sent_waves: Sequence[SentWave], *, idle_is_enough: bool = True
 
     Args:
         sent_waves: the last waves that were sent, in order.
-        idle_is_enough: whether a server that was idle has nothing left of what was sent to it before, as without a
-            prefix cache. Only the waves since then are written down.
+        idle_is_enough: whether an idle server has nothing left of what was sent before, as without a prefix cache.
+            Then the waves begin where it was last idle.
 
     Returns:
         waves, of which the first begins on an idle server. Where `sent_waves` begins in the middle of the load, the
@@ -27,7 +38,7 @@ def wave_specs_of(sent_waves: Sequence[SentWave], *, idle_is_enough: bool = True
     if not sent_waves:
         return ()
     idle = [place for place, wave in enumerate(sent_waves) if not wave.open_requests]
-    # Of a request whose client has just hung up nothing is open here, and the server may still be at it.
+    # A request whose client has just hung up is no longer open here, and the server may still work on it.
     calm = [place for place in idle if not (place and any(r.hangs_up for r in sent_waves[place - 1].wave.requests))]
     begins = calm or idle
     if not begins:
@@ -55,7 +66,7 @@ def _specs_of(groups: Sequence[Sequence[SentWave]]) -> tuple[WaveSpec, ...]:
         if idle:
             began = last
         requests = [request for wave in group for request in wave.numbered]
-        # When no step was seen between the two, only time tells them apart.
+        # The waves are told apart by decode steps. Where no step was seen between two of them, a time does it.
         stepped = previous is None or idle or previous.decode_steps != last.decode_steps
         pause = 0.0 if stepped or previous is None else round(last.elapsed - previous.elapsed, 3)
         waves.append(

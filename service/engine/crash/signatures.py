@@ -1,7 +1,7 @@
 """What crashes look like in the logs of SGLang, torch_npu and CANN, as a table.
 
 Sources: SGLang 0.5.18 and 0.5.23; CANN's `rt_error_codes.h`; torch_npu's and CANN's error messages in public reports.
-The first line of a table that matches a log line decides for that line.
+Of the rows that match a log line the one of most weight decides for it, of equals the first.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +24,7 @@ from loadgen.sglang.rules import Rules
 from loadgen.sglang.scheduler import NotServable, Scheduler
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.sglang.shape import Shape
+from loadgen.sglang.steps import ModelStep
 
 
 @pytest.mark.parametrize(
@@ -53,6 +57,26 @@ def test_releases_between_two_changes_have_the_same_rules() -> None:
     )
     assert rules_for("0.5.20").rules == rules_for("0.5.21").rules != rules_for("0.5.22").rules
     assert rules_for("0.5.22").rules != rules_for("0.5.23").rules == NEWEST
+
+
+def steps_of_a_load(rules: Rules, seed: int) -> list[ModelStep]:
+    """Requests at random on a small server with a prefix cache."""
+    chance = random.Random(seed)
+    scheduler = Scheduler(
+        Pool(4, chance.randint(8, 14)), rules=rules, prefix_cache=True, chunked_prefill_size=chance.choice([4, 8, 8192])
+    )
+    for _ in range(60):
+        if scheduler.waiting < 6 and chance.random() < 0.6:
+            with contextlib.suppress(NotServable):
+                scheduler.submit(Shape(chance.randint(1, 24), chance.randint(1, 16)))
+        scheduler.iterate()
+    return scheduler.steps
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.pairwise(RELEASES.different)))
+def test_what_a_release_changed_makes_other_decode_steps_of_the_same_load(before: str, after: str) -> None:
+    old, new = RELEASES.different[before], RELEASES.different[after]
+    assert any(steps_of_a_load(old, seed) != steps_of_a_load(new, seed) for seed in range(3000))
 
 
 def test_the_rules_that_a_value_of_rules_begins_with_are_the_newest() -> None:

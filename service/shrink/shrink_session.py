@@ -48,7 +48,7 @@ class End(enum.Enum):
     NO_CRASH = enum.auto()  # nothing crashed in the way that was asked for
 
 
-class Session:
+class ShrinkSession:
     """Shrinks one repro.
 
     Args:

@@ -13,7 +13,7 @@ from loadgen.scenarios.waves.scenario import WavesOptions
 from loadgen.shrink import Case
 from loadgen.shrink.on_model import ServerModel
 from service.engine.crash.signatures import CrashKind
-from service.shrink.session import End, Session
+from service.shrink.shrink_session import End, ShrinkSession
 from service.shrink.trials import Attempt
 from service.spec.parsing import parse_spec
 from service.spec.spec import RunSpec
@@ -61,11 +61,11 @@ class OnModel:
         return Attempt(None if self._alive else self._crash, 9, 0.1, booted)
 
 
-def session(trials: OnModel, folder: Path, **more: Any) -> tuple[Session, list[str]]:
+def session(trials: OnModel, folder: Path, **more: Any) -> tuple[ShrinkSession, list[str]]:
     told: list[str] = []
     spec = parse_spec({**REPRO, **more.pop("spec", {})})
     given = {"budget_seconds": 900.0, "model": MODEL, **more}
-    return Session(spec, trials, folder, told.append, **given), told
+    return ShrinkSession(spec, trials, folder, told.append, **given), told
 
 
 def shrunk(folder: Path) -> RunSpec:
