@@ -1,4 +1,4 @@
-"""Texts that somebody else names: only what can be read to its end, and fits into memory."""
+"""Files: texts that somebody else names are read within bounds, and what is written is there whole or not at all."""
 
 from __future__ import annotations
 

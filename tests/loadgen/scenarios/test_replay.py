@@ -19,7 +19,7 @@ from loadgen.requests.prompts import PromptMaker
 from loadgen.scenarios.base import Observation
 from loadgen.scenarios.replay import SMALL_TRACE, Replay, ReplayOptions, block_tokens, scaled_shape, shared_segments
 from loadgen.sglang.pages import Pool
-from loadgen.sglang.scheduler import check_servable
+from loadgen.sglang.scheduler import NotServable, check_servable
 from loadgen.sglang.server import ServerConfiguration
 from loadgen.traces.trace import BLOCK_TOKENS, Trace, TracedRequest, parse_trace, read_trace
 
@@ -104,7 +104,7 @@ def test_fitted_lengths_are_served_whole_and_a_little_longer_ones_would_not_all_
         try:
             for request in trace.requests:
                 check_servable(scaled_shape(request, block), pool)
-        except ValueError:
+        except NotServable:
             return False
         return True
 
