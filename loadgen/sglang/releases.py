@@ -1,7 +1,8 @@
 """Which release of SGLang has which rules (pure): the one table to edit when a new release was read.
 
-To add a release, add a line to `RELEASES`: its version, and the rules that it changed. A rule that never differed
-before is a field of `rules.py` first; then the older releases' value goes to `oldest`.
+To add a release, add a line to `RELEASES`: its version, and the rules that it changed. Of a rule that never differed
+before the older releases' value goes to `oldest`, and the new one becomes the default in `rules.py`. What no field of
+`rules.py` says yet is a new field there, and a line in the formula that asks it.
 """
 
 from __future__ import annotations

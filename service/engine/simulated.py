@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from loadgen.sglang.releases import rules_for
+
 SIMULATION_VARIABLE = "LASTPAGE_SIMULATION"
 SIMULATED_ENGINE = "simulated"
 """The engine that is known without being added. `simulated-0.5.18` is the same with the rules of that release."""
 
-NEWEST_RELEASE = "0.5.23"
+NEWEST_RELEASE = rules_for(None).release
 _FIRST_WITH_CLAMP = Version("0.5.19")
 _MARK = "+simulated"
 _MOST_SCALE = 100_000.0
+_EVENTS_EXAMPLE = '"events": [{"event": "crash", "step": 350}]'
 
 
 class Event(str, enum.Enum):
@@ -121,9 +125,27 @@ class Simulation:
         unknown = sorted(fields.keys() - known.keys())
         if unknown:
             raise ValueError(f"{unknown[0]!r} is no setting of a simulated engine; there are {', '.join(known)}")
-        try:
-            events = tuple(PlantedEvent(**{**each, "event": Event(each["event"])}) for each in fields.get("events", ()))
-            numbers = {name: float(fields[name]) for name in fields.keys() - {"events", "release"}}
-            return cls(release=str(fields.get("release", NEWEST_RELEASE)), events=events, **numbers)
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"a setting of a simulated engine is not of its form: {error}") from error
+        events = fields.get("events", ())
+        if not isinstance(events, (list, tuple)):
+            raise ValueError(f"events = {events!r} is no list; write {_EVENTS_EXAMPLE}")
+        numbers = {name: _number(name, fields[name]) for name in fields.keys() - {"events", "release"}}
+        release = str(fields.get("release", NEWEST_RELEASE))
+        return cls(release=release, events=tuple(map(_planted, events)), **numbers)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"{name} = {value!r} is no number; write one, as in {{{json.dumps(name)}: 2}}")
+    return float(value)
+
+
+def _planted(fields: Any) -> PlantedEvent:
+    if not isinstance(fields, Mapping) or not {"event"} <= fields.keys() <= PlantedEvent.__dataclass_fields__.keys():
+        raise ValueError(f"{fields!r} in events is no planted event; write {_EVENTS_EXAMPLE}")
+    if fields["event"] not in [event.value for event in Event]:
+        allowed = ", ".join(event.value for event in Event)
+        raise ValueError(f"{fields['event']!r} is no event; allowed: {allowed}")
+    for name in fields.keys() - {"event"}:
+        if isinstance(fields[name], bool) or not isinstance(fields[name], int):
+            raise ValueError(f"{name} = {fields[name]!r} is no whole number; write {_EVENTS_EXAMPLE}")
+    return PlantedEvent(**{**fields, "event": Event(fields["event"])})

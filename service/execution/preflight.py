@@ -20,7 +20,7 @@ from service.engine.process.arguments import layered, refused_arguments
 from service.engine.process.ports import PortUnavailable, check_port
 from service.engine.registry import EngineRegistry
 from service.engine.tiny_model import write_tiny_model
-from service.errors import EngineError, EngineNotFound
+from service.errors import EngineError
 from service.execution.server_configuration import server_configuration
 from service.home import Home
 from service.measures import COVERAGE_SHARE, LATENCIES
@@ -139,7 +139,7 @@ def _engine(spec: RunSpec, home: Home) -> tuple[Engine | None, EngineCheck | Non
     registry = EngineRegistry(home)
     try:
         engine = registry.default() if spec.engine.name is None else registry.get(spec.engine.name)
-    except EngineNotFound as error:
+    except EngineError as error:
         return None, None, [Fault(field="engine.name", value=spec.engine.name, message=str(error))]
     try:
         checked = check(engine, home=home)

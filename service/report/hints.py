@@ -68,6 +68,12 @@ def _inconclusive(run: Run) -> Iterator[str]:
             )
         return
     yield from _disturbed(run.measures)
+    if run.simulated:
+        yield (
+            "a machine that is too slow for the scale of its time loses the edge: set a smaller one, as in "
+            """LASTPAGE_SIMULATION='{"time_scale": 2}'"""
+        )
+        return
     yield "run it again on a machine with less other work, or for longer (--duration)"
 
 

@@ -20,6 +20,7 @@ def print_engines(console: Console, engines: Sequence[Engine]) -> None:
     """A line an engine."""
     if not engines:
         console.print("No engine yet: `lastpage engine install` or `lastpage engine add` makes one known.")
+        console.print("Simulated engines need neither: `simulated`, and `simulated-0.5.18` with that release's rules.")
         return
     rows = [("name", "version", "origin", "interpreter")]
     rows += [(engine.name, engine.version or "", engine.origin, str(engine.python)) for engine in engines]

@@ -13,6 +13,7 @@ from loadgen.scenarios import SCENARIOS
 from loadgen.scenarios.tight.scenario import Tight
 from loadgen.sglang.pages import Pool
 from service.engine.registry import EngineRegistry
+from service.engine.simulated import SIMULATION_VARIABLE
 from service.execution.preflight import prepare
 from service.home import Home
 from service.plugin.settings import Profile
@@ -209,3 +210,9 @@ def test_coverage_is_not_asked_for_where_nothing_can_be_covered(home: Home) -> N
     bare = {"load": {"scenario": "steady", "until_coverage": "90%"}}
     for spec in ({"engine": NOWHERE}, {"load": {"until_coverage": "90%"}}, bare):
         assert prepare(parse_spec(spec), home)[1] == []
+
+
+def test_settings_of_a_simulated_engine_that_cannot_be_are_a_fault(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SIMULATION_VARIABLE, '{"evnts": []}')
+    found = faults(home, engine={"name": "simulated"})
+    assert "'evnts' is no setting of a simulated engine" in found["engine.name"].message
