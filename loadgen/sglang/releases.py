@@ -97,7 +97,7 @@ class Releases:
 def _parsed(version: str | None) -> Version | None:
     try:
         return None if version is None else Version(version)
-    except InvalidVersion:
+    except (InvalidVersion, ValueError):  # Python reads no number of thousands of digits
         return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import json
-import math
+import signal
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -26,6 +26,7 @@ NEWEST_RELEASE = rules_for(None).release
 _FIRST_WITH_CLAMP = Version("0.5.19")
 _MARK = "+simulated"
 _MOST_SCALE = 100_000.0
+_MOST_NUMBER = 1e9
 _EVENTS_EXAMPLE = '"events": [{"event": "crash", "step": 350}]'
 
 
@@ -58,6 +59,8 @@ class PlantedEvent:
     def __post_init__(self) -> None:
         if self.step < 0:
             raise ValueError(f"step = {self.step} is below 0; decode steps are counted from 1")
+        if self.signal not in signal.valid_signals():
+            raise ValueError(f"signal = {self.signal} is no signal; write its number, as 9 for SIGKILL")
 
 
 @dataclass(frozen=True)
@@ -82,9 +85,11 @@ class Simulation:
 
     def __post_init__(self) -> None:
         try:
-            Version(self.release)
-        except InvalidVersion:
+            release = Version(self.release)
+        except (InvalidVersion, ValueError):
             raise ValueError(f"release = {self.release!r} is no version; write one as in {NEWEST_RELEASE}") from None
+        if release.local is not None or str(release) != self.release:
+            raise ValueError(f"release = {self.release!r}: write it as {release.public}")
         if not 0 < self.time_scale <= _MOST_SCALE:
             raise ValueError(f"time_scale = {self.time_scale} is not above 0, and at most {_MOST_SCALE:,.0f}")
         for name in ("step_seconds", "prefill_token_seconds", "dying_seconds"):
@@ -113,7 +118,10 @@ class Simulation:
             ValueError: it is no JSON object, or has a setting that there is not, or one with a value that is not
                 allowed.
         """
-        fields = json.loads(text)
+        try:
+            fields = json.loads(text)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
         if not isinstance(fields, Mapping):
             raise ValueError('write a JSON object, as in {"time_scale": 60}')
         return cls.of(fields)
@@ -134,8 +142,9 @@ class Simulation:
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f"{name} = {value!r} is no number; write one, as in {{{json.dumps(name)}: 2}}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _MOST_NUMBER:
+        shown = repr(value) if not isinstance(value, int) or value.bit_length() < 64 else "a number of many digits"
+        raise ValueError(f"{name} = {shown} is no number that can be used; write one, as in {{{json.dumps(name)}: 2}}")
     return float(value)
 
 

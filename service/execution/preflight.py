@@ -21,7 +21,7 @@ from service.engine.process.ports import PortUnavailable, check_port
 from service.engine.registry import EngineRegistry
 from service.engine.tiny_model import write_tiny_model
 from service.errors import EngineError
-from service.execution.server_configuration import server_configuration
+from service.execution.server_configuration import refused_numbers, server_configuration
 from service.home import Home
 from service.measures import COVERAGE_SHARE, LATENCIES
 from service.plugin.settings import Profile
@@ -80,6 +80,8 @@ def prepare(spec: RunSpec, home: Home) -> tuple[Prepared | None, list[Fault]]:
     if scenario is not None and options is not None:
         # The controller's own arguments hold none of these: see `arguments.OWNED`.
         arguments = layered(scenario.engine_needs(pool, options).arguments, spec.engine.args)
+        refused = refused_numbers(spec.engine.args, pool.page_size)
+        faults += [Fault(field="engine.args", value=list(spec.engine.args), message=message) for message in refused]
         rules = rules_for(checked.version if checked else None).rules
         server = server_configuration(pool, arguments, rules)
         faults += _coverage(spec, server)

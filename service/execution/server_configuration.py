@@ -47,6 +47,21 @@ def server_configuration(pool: Pool, arguments: Sequence[str], rules: Rules = NE
     )
 
 
+def refused_numbers(arguments: Sequence[str], page_size: int) -> list[str]:
+    """Why a server with these SGLang arguments would not start, as far as what is read here tells: a message each."""
+    given = options_given(arguments, OPTIONS)
+    refused = []
+    rows, size = _number(given, MOST_RUNNING), _number(given, PREFILL_SIZE)
+    if MOST_RUNNING in given and (rows is None or rows < 1):
+        refused.append(f"{MOST_RUNNING} {given[MOST_RUNNING]} is no number of batch rows; allowed: 1 or more")
+    if PREFILL_SIZE in given and (size is None or 0 < size < page_size):
+        refused.append(
+            f"{PREFILL_SIZE} {given[PREFILL_SIZE]} is no size of a prefill; allowed: whole pages, so at least "
+            f"{page_size} tokens, or -1 for prompts in one piece"
+        )
+    return refused
+
+
 def _number(given: Mapping[str, str | None], name: str) -> int | None:
     """An option's value; None where it is not given, or is no number, with which SGLang does not start."""
     try:

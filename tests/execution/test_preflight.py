@@ -216,3 +216,21 @@ def test_settings_of_a_simulated_engine_that_cannot_be_are_a_fault(home: Home, m
     monkeypatch.setenv(SIMULATION_VARIABLE, '{"evnts": []}')
     found = faults(home, engine={"name": "simulated"})
     assert "'evnts' is no setting of a simulated engine" in found["engine.name"].message
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--max-running-requests", "-5"], "--max-running-requests -5 is no number of batch rows; allowed: 1 or more"),
+        (["--max-running-req=many"], "--max-running-requests many is no number of batch rows"),
+        (["--chunked-prefill-size", "100"], "--chunked-prefill-size 100 is no size of a prefill; allowed: whole pages"),
+    ],
+)
+def test_a_number_with_which_no_server_starts_is_refused(home: Home, args: list[str], message: str) -> None:
+    assert message in faults(home, engine={"args": args})["engine.args"].message
+
+
+def test_numbers_with_which_a_server_starts_are_borne(home: Home) -> None:
+    args = ["--max-running-requests", "1", "--chunked-prefill-size", "-1"]
+    prepared, found = prepare(parse_spec({"engine": {"args": args}}), home)
+    assert prepared is not None and not found

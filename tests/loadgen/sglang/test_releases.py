@@ -42,6 +42,7 @@ from loadgen.sglang.steps import ModelStep
         ("0.5.17", "0.5.17", False),
         ("0.5.16", "0.5.17", True),
         ("unknown", "0.5.23", True),
+        ("1" * 5000, "0.5.23", True),
         (None, "0.5.23", True),
     ],
 )
